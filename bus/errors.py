@@ -1,0 +1,37 @@
+"""Every error this package raises on purpose.
+
+Two questions sort them: who broke the rule, and is it worth trying again?
+What is expected to happen (a request refused, a server busy) is no error:
+it is a value the caller must look at (`bus.messages.Refused`).
+"""
+
+
+class BusError(Exception):
+    """Base of all of ours: `except BusError` catches nothing we did not raise."""
+
+
+class ConfigError(BusError):
+    """The settings contradict themselves, or the machine cannot do what they ask.
+
+    Raised at construction, before any traffic; its sentence says what to change.
+    """
+
+
+class RemoteProtocolError(BusError):
+    """A peer broke the protocol. Drop the message, count it, stay up."""
+
+
+class LinkError(BusError):
+    """The socket let us down."""
+
+
+class SendQueueFullError(LinkError):
+    """The peer is slower than we are. Not sent; carries the peer."""
+
+
+class RequestTimeoutError(BusError, TimeoutError):
+    """No answer by the deadline. The request may or may not have been carried out."""
+
+
+class NotReady(BusError, TimeoutError):  # noqa: N818 (a public name, fixed by the design)
+    """What was waited for did not come about in time."""
