@@ -1,0 +1,679 @@
+"""Drive plain ZeroMQ sockets from gevent. The only file that imports `zmq`; decides nothing.
+
+A ZeroMQ socket has a file descriptor that says "look", not "there is a message": it is
+edge-triggered and shared by both directions. Each `Port` below owns one socket and looks
+at it from the event loop. `zmq.green` does this per call and is some twenty times slower.
+
+The rules, each with a test that fails without it (tests/sockets/test_pump_rules.py):
+  P1  A look receives until nothing is left, or else asks for another look.
+  P2  A look that stops early, to be fair to others, asks for another look.
+  P3  A send can swallow the edge of an arrival: sends happen inside a turn, and every
+      turn ends with a look.
+  P4  A descriptor that is readable without an event for us is cleared by looking, so a
+      peer that vanishes does not make the loop spin.
+  P5  A slow safety check looks anyway and counts what it rescued; the count stays 0.
+  P6  What waits to be sent is bounded in bytes; past it a send is refused, not queued.
+  P7  Whatever a peer sends is received whole and counted; it never stops the port.
+
+Records for one peer are joined (see `frames`) until the end of the loop turn.
+"""
+
+import errno
+import math
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+import gevent
+import msgspec
+import zmq
+from gevent.hub import Hub
+from zmq.utils import z85
+
+from bus.clock import now
+from bus.errors import ConfigError, RemoteProtocolError, SendQueueFullError
+from bus.frames import BODY_BYTES_MAX, FRAME_BYTES_MAX, Body, Header, Record, unjoin
+from bus.outbox import Outbox
+
+LOOK_MESSAGES_MAX = 256  # One look receives at most this many; then others have their turn (P2).
+SAFETY_CHECK_S = 2.0
+HIGH_WATER_FRAMES = 64  # Small, so that waiting happens where it is seen: in our own queues.
+NEWS_HIGH_WATER_FRAMES = 10_000  # News has no second try at one hub; bursts of beacons must fit.
+BLOCKED_RETRY_S = 0.005
+NEWS_PACE_S = 0.02  # Beacons trickle in one by one; at most this often do they wake us.
+LINGER_MS = 200  # How long the last words of a closing process may take to leave.
+SOCKETS_MAX = 16_384
+_READ = 1
+_NOBLOCK = int(zmq.NOBLOCK)
+_SEND_MORE_NOBLOCK = int(zmq.SNDMORE | zmq.NOBLOCK)
+_POLLOUT = int(zmq.POLLOUT)
+_RECV_MORE = int(zmq.RCVMORE)
+_EVENTS = int(zmq.EVENTS)
+_UNREACHABLE = {zmq.EHOSTUNREACH, zmq.ENOTCONN}
+_BIND_TROUBLE = {
+    zmq.EADDRINUSE: "is taken: end the process that has it, or choose another port",
+    zmq.EADDRNOTAVAIL: "is not an address of this machine: set the node's `address`",
+    errno.ENODEV: "is not an address of this machine: set the node's `address`",
+    errno.EACCES: "is not permitted: choose a port above 1023",
+}
+
+
+class Meddler(Protocol):
+    """A test's or chaos experiment's hand in the traffic of this process, record by record."""
+
+    def __call__(self, *, outgoing: bool, peer: str) -> float:
+        """How long to hold the record back, in seconds: 0 lets it pass, infinity drops it."""
+        ...
+
+
+class Permissions(Protocol):
+    """Who may do what, by public key; may change while we run."""
+
+    def may(self, public_key: str, permission: str) -> bool: ...
+
+
+class Security(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of this process, in z85 text. `server_secret` is empty where nothing is bound."""
+
+    server_public: str
+    server_secret: str
+    public: str
+    secret: str
+    allowed: Permissions
+
+
+class Traffic:
+    """Plain integers that ports bump and anyone may read."""
+
+    __slots__ = (
+        "denied",
+        "frames_in",
+        "frames_out",
+        "malformed",
+        "overflowed",
+        "records_in",
+        "records_out",
+        "rescued",
+        "unreachable",
+    )
+
+    def __init__(self) -> None:
+        for name in self.__slots__:
+            setattr(self, name, 0)
+        self.frames_in: int
+        self.frames_out: int
+        self.records_in: int
+        self.records_out: int
+        self.malformed: int
+        """Frames or records that broke the protocol: dropped."""
+        self.denied: int
+        """Frames of a key that is not, or no longer, on the allow-list: dropped."""
+        self.overflowed: int
+        """Records not sent because the queue to that peer was full (P6)."""
+        self.unreachable: int
+        """Frames for a peer that has gone: dropped."""
+        self.rescued: int
+        """Frames found by the safety check that no look had found (P5)."""
+
+
+class Pump:
+    """All sockets of one event loop. Belongs to the thread and process that made it."""
+
+    def __init__(self, security: Security | None = None) -> None:
+        self.security = security
+        self.traffic = Traffic()
+        self.meddler: Meddler | None = None
+        self.hub: Hub = gevent.get_hub()
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
+        self._ports: list[Port] = []
+        self._doorkeeper: _Doorkeeper | None = None
+        self._safety = self.hub.loop.timer(SAFETY_CHECK_S, SAFETY_CHECK_S, ref=False)
+        self._safety.start(self._check)
+
+    def dealer(self, endpoint: str, heard: "Heard") -> "Dealer":
+        return Dealer(self, endpoint, heard)
+
+    def router(self, address: str, heard: "HeardFrom") -> "Router":
+        return Router(self, address, heard)
+
+    def publisher(self, endpoints: list[str]) -> "Publisher":
+        return Publisher(self, endpoints)
+
+    def subscriber(self, endpoints: list[str], heard: "HeardNews") -> "Subscriber":
+        return Subscriber(self, endpoints, heard)
+
+    def close(self) -> None:
+        """Close every port; what was handed over has `LINGER_MS` to leave."""
+        self._safety.stop()
+        for port in list(self._ports):
+            port.close()
+        self._context.destroy(linger=LINGER_MS)
+
+    def socket(self, kind: int) -> "zmq.Socket[bytes]":
+        socket: zmq.Socket[bytes] = self._context.socket(kind)
+        socket.set(zmq.LINGER, LINGER_MS)
+        socket.set(zmq.MAXMSGSIZE, BODY_BYTES_MAX + FRAME_BYTES_MAX)
+        socket.set(zmq.SNDHWM, HIGH_WATER_FRAMES)
+        socket.set(zmq.RCVHWM, HIGH_WATER_FRAMES)
+        socket.set(zmq.TCP_KEEPALIVE, 1)
+        socket.set(zmq.TCP_KEEPALIVE_IDLE, 30)
+        socket.set(zmq.RECONNECT_IVL, 50)
+        socket.set(zmq.RECONNECT_IVL_MAX, 1000)
+        return socket
+
+    def connect(self, socket: "zmq.Socket[bytes]", endpoint: str) -> None:
+        if self.security is not None:
+            socket.set(zmq.CURVE_SERVERKEY, self.security.server_public.encode())
+            socket.set(zmq.CURVE_PUBLICKEY, self.security.public.encode())
+            socket.set(zmq.CURVE_SECRETKEY, self.security.secret.encode())
+        socket.set(zmq.IPV6, "[" in endpoint)
+        try:
+            socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            raise ConfigError(
+                f"{endpoint}: not an endpoint that can be reached: {error}"
+            ) from error
+
+    def bind(self, socket: "zmq.Socket[bytes]", address: str, permission: str) -> str:
+        """Bind, with the keys if there are any; whoever connects must have `permission`."""
+        if self.security is not None:
+            if self._doorkeeper is None:
+                self._doorkeeper = _Doorkeeper(self, self.security.allowed)
+            socket.set(zmq.CURVE_SERVER, 1)
+            socket.set(zmq.CURVE_SECRETKEY, self.security.server_secret.encode())
+            socket.set(zmq.ZAP_DOMAIN, permission.encode())
+        socket.set(zmq.IPV6, "[" in address)
+        try:
+            socket.bind(address)
+        except zmq.ZMQError as error:
+            why = _BIND_TROUBLE.get(error.errno or 0, f"cannot be bound: {error}")
+            raise ConfigError(f"{address} {why}") from error
+        return cast(bytes, socket.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+
+    def add(self, port: "Port") -> None:
+        self._ports.append(port)
+
+    def remove(self, port: "Port") -> None:
+        self._ports.remove(port)
+
+    def _check(self) -> None:
+        for port in self._ports:
+            port.rescue()
+
+
+Heard = Callable[[Header, Body], None]
+"""What a port calls, in the event loop, for each record: it must be short and not wait."""
+HeardFrom = Callable[[bytes, str, Header, Body], None]
+"""The same with the routing id to answer to, and the public key it came with ('' if plain)."""
+HeardNews = Callable[[str, Header], None]
+"""The same with the topic; news has no body."""
+
+
+class Port:
+    """One socket and its place in the event loop: turns, looks, rescue."""
+
+    def __init__(self, pump: Pump, socket: "zmq.Socket[bytes]") -> None:
+        self._pump = pump
+        self._traffic = pump.traffic
+        self._socket = socket
+        # The sugar layer over these calls costs as much as the calls themselves.
+        self._send = zmq.backend.Socket.send.__get__(socket)
+        self._recv = zmq.backend.Socket.recv.__get__(socket)
+        self._get = zmq.backend.Socket.get.__get__(socket)
+        self._loop = pump.hub.loop
+        self._run_callback = self._loop.run_callback
+        self._turn_is_due = False
+        self._blocked = False
+        self._closed = False
+        self._watcher = self._loop.io(socket.fileno(), _READ)
+        pump.add(self)
+
+    def start(self) -> None:
+        self._watcher.start(self._turn)
+        self._ask_for_turn()  # Whatever arrived before we watched raised its edge unseen.
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._flush()
+        self._watcher.stop()
+        self._watcher.close()
+        self._pump.remove(self)
+        self._socket.close(LINGER_MS)
+
+    def rescue(self) -> None:
+        """The safety check: look, although nobody said so, and count what that found (P5)."""
+        if self._closed or self._turn_is_due:
+            return
+        before = self._traffic.frames_in
+        self._turn()
+        self._traffic.rescued += self._traffic.frames_in - before
+
+    def _ask_for_turn(self) -> None:
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._run_callback(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        if not self._closed:
+            self._flush()
+            self._look()  # P3: after every send, and P4: also when nothing is there for us.
+            if self._blocked and not self._closed:
+                self._unblock()
+
+    def _flush(self) -> None:
+        """Send what waits, as far as the socket takes it; `_blocked` says if some is left."""
+
+    def _unblock(self) -> None:
+        """Make sure that a turn comes when there is room again."""
+
+    def _look(self) -> None:
+        receive_one = self._receive_one
+        for _ in range(LOOK_MESSAGES_MAX):
+            try:
+                receive_one()
+            except zmq.Again:  # P1: until nothing is left.
+                return
+        self._ask_for_turn()  # P2
+
+    def _receive_one(self) -> None:
+        """Receive one message and hand on its records; `zmq.Again` if there is none."""
+        raise zmq.Again
+
+    def _receive_rest(self) -> Body | None:
+        """The part after the first, if there is one, uncopied. More parts than that are no
+        message of ours; they are read all the same, so that the next message is read whole."""
+        if not self._get(_RECV_MORE):
+            return None
+        following = cast(zmq.Frame, self._recv(_NOBLOCK, copy=False))
+        if self._get(_RECV_MORE):
+            while self._get(_RECV_MORE):
+                self._recv(_NOBLOCK)
+            raise RemoteProtocolError("more than two parts")
+        return following.buffer
+
+    def _records(self, frame: bytes) -> list[Record]:
+        """What a frame holds; nothing, and a count, if it breaks the protocol (P7)."""
+        traffic = self._traffic
+        traffic.frames_in += 1
+        try:
+            records, unreadable = unjoin(frame, self._receive_rest())
+        except RemoteProtocolError:
+            traffic.malformed += 1
+            return []
+        traffic.malformed += unreadable
+        traffic.records_in += len(records)
+        return records
+
+    def _meddled(
+        self, *, outgoing: bool, peer: str, deliver: Callable[..., object], args: tuple[object, ...]
+    ) -> bool:
+        """Whether a meddler took this record away; it may hand it back later."""
+        meddler = self._pump.meddler
+        if meddler is None:
+            return False
+        held_s = meddler(outgoing=outgoing, peer=peer)
+        if held_s <= 0:
+            return False
+        if held_s != math.inf:
+            gevent.spawn_later(held_s, deliver, *args)
+        return True
+
+    def _send_frame(self, frame: bytes, following: Body | None) -> None:
+        if following is None:
+            self._send(frame, _NOBLOCK)
+        else:
+            self._send(frame, _SEND_MORE_NOBLOCK)
+            self._send(following, _NOBLOCK, copy=False)
+
+
+class Dealer(Port):
+    """Requests to one server, and its answers."""
+
+    def __init__(self, pump: Pump, endpoint: str, heard: Heard) -> None:
+        socket = pump.socket(zmq.DEALER)
+        socket.set(zmq.IMMEDIATE, 1)  # What waits for a connection waits in our queue (see outbox).
+        pump.connect(socket, endpoint)
+        super().__init__(pump, socket)
+        self.endpoint = endpoint
+        self._heard = heard
+        self._outbox = Outbox()
+        self.start()
+
+    def send(self, header: bytes, body: Body, until: float) -> None:
+        """Queue a record; it leaves at the end of this loop turn. Raises when the queue is full."""
+        if self._pump.meddler is not None and self._meddled(
+            outgoing=True, peer=self.endpoint, deliver=self.send_if_room, args=(header, body, until)
+        ):
+            return
+        if not self.send_if_room(header, body, until):
+            raise SendQueueFullError(self.endpoint)
+
+    def send_if_room(self, header: bytes, body: Body, until: float) -> bool:
+        """Queue a record, unless that many wait already that there is no room for it (P6)."""
+        if not self._outbox.add(header, body, until):
+            self._traffic.overflowed += 1
+            return False
+        self._traffic.records_out += 1
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._run_callback(self._turn)
+        return True
+
+    def _flush(self) -> None:
+        outbox = self._outbox
+        self._blocked = False
+        if not outbox.waiting_bytes:
+            return
+        flushed_at = now()
+        while (waiting := outbox.next(flushed_at)) is not None:
+            try:
+                self._send_frame(*waiting)
+            except zmq.Again:
+                self._blocked = True
+                return
+            outbox.sent()
+            self._traffic.frames_out += 1
+
+    def _unblock(self) -> None:
+        # The look may itself have taken in that there is room, and with it the edge that
+        # would have said so. Reading EVENTS takes in all that is known now; later news of
+        # room raises the descriptor.
+        if self._get(_EVENTS) & _POLLOUT:
+            self._ask_for_turn()
+
+    def _receive_one(self) -> None:
+        heard = self._heard
+        for record in self._records(self._recv(_NOBLOCK)):
+            if self._pump.meddler is None or not self._meddled(
+                outgoing=False, peer=self.endpoint, deliver=heard, args=record
+            ):
+                heard(*record)
+
+
+class Router(Port):
+    """Requests from any number of peers, and the answers to them."""
+
+    def __init__(self, pump: Pump, address: str, heard: HeardFrom) -> None:
+        socket = pump.socket(zmq.ROUTER)
+        socket.set(zmq.ROUTER_MANDATORY, 1)  # A peer that has gone is an error we can count.
+        socket.set(zmq.ROUTER_HANDOVER, 0)
+        self.endpoint = pump.bind(socket, address, "ask")
+        super().__init__(pump, socket)
+        self._heard = heard
+        self._outboxes: dict[bytes, Outbox] = {}
+        self._retry = self._loop.timer(BLOCKED_RETRY_S, BLOCKED_RETRY_S)
+        self._allowed = None if pump.security is None else pump.security.allowed
+        self.start()
+
+    def send(self, routing_id: bytes, header: bytes, body: Body, until: float) -> None:
+        """Queue a record; dropped, and counted, when the peer takes nothing or has gone."""
+        if self._pump.meddler is not None and self._meddled(
+            outgoing=True,
+            peer=routing_id.hex(),
+            deliver=self._queue,
+            args=(routing_id, header, body, until),
+        ):
+            return
+        self._queue(routing_id, header, body, until)
+
+    def _queue(self, routing_id: bytes, header: bytes, body: Body, until: float) -> None:
+        outbox = self._outboxes.get(routing_id)
+        if outbox is None:
+            outbox = self._outboxes[routing_id] = Outbox()
+        if not outbox.add(header, body, until):
+            self._traffic.overflowed += 1
+            return
+        self._traffic.records_out += 1
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._run_callback(self._turn)
+
+    def _flush(self) -> None:
+        if not self._outboxes:
+            return
+        flushed_at = now()
+        if self._blocked:
+            self._blocked = False
+            self._retry.stop()
+        outboxes, self._outboxes = self._outboxes, {}
+        for routing_id, outbox in outboxes.items():
+            if not self._flush_to(routing_id, outbox, flushed_at):
+                self._outboxes[routing_id] = outbox
+                self._blocked = True
+
+    def _unblock(self) -> None:
+        # A ROUTER does not say which of its peers has room again; while one has none, try.
+        self._retry.again(self._turn)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._retry.stop()
+            self._retry.close()
+        super().close()
+
+    def _flush_to(self, routing_id: bytes, outbox: Outbox, flushed_at: float) -> bool:
+        """Whether all of it has left, or never will."""
+        while (waiting := outbox.next(flushed_at)) is not None:
+            try:
+                self._send(routing_id, _SEND_MORE_NOBLOCK)
+                self._send_frame(*waiting)
+            except zmq.Again:
+                return False
+            except zmq.ZMQError as error:
+                if error.errno not in _UNREACHABLE:
+                    raise
+                self._traffic.unreachable += 1
+                return True
+            outbox.sent()
+            self._traffic.frames_out += 1
+        return True
+
+    def _receive_one(self) -> None:
+        routing_id = self._recv(_NOBLOCK)
+        key = ""
+        if self._allowed is None:
+            frame = self._recv(_NOBLOCK)
+        else:
+            part = cast(zmq.Frame, self._recv(_NOBLOCK, copy=False))
+            key, frame = str(part.get("User-Id")), part.bytes
+            if not self._allowed.may(key, ""):  # Revoked since it connected.
+                self._traffic.denied += 1
+                while self._get(_RECV_MORE):
+                    self._recv(_NOBLOCK)
+                return
+        heard = self._heard
+        for header, body in self._records(frame):
+            if self._pump.meddler is None or not self._meddled(
+                outgoing=False,
+                peer=routing_id.hex(),
+                deliver=heard,
+                args=(routing_id, key, header, body),
+            ):
+                heard(routing_id, key, header, body)
+
+
+class Publisher(Port):
+    """News to all hubs at once. What no hub takes is gone: that is what news is."""
+
+    def __init__(self, pump: Pump, endpoints: list[str]) -> None:
+        socket = pump.socket(zmq.PUB)
+        socket.set(zmq.SNDHWM, NEWS_HIGH_WATER_FRAMES)
+        for endpoint in endpoints:
+            pump.connect(socket, endpoint)
+        super().__init__(pump, socket)
+        self._outboxes: dict[str, Outbox] = {}
+        # Not watched: a PUB receives nothing but subscriptions, and takes them in when it sends.
+
+    def send(self, topic: str, header: bytes) -> None:
+        if self._pump.meddler is not None and self._meddled(
+            outgoing=True, peer=topic, deliver=self._queue, args=(topic, header)
+        ):
+            return
+        self._queue(topic, header)
+
+    def _queue(self, topic: str, header: bytes) -> None:
+        if self._closed:
+            return
+        self._outboxes.setdefault(topic, Outbox()).add(header, b"", math.inf)
+        self._traffic.records_out += 1
+        self._ask_for_turn()
+
+    def _flush(self) -> None:
+        for topic, outbox in self._outboxes.items():
+            while (waiting := outbox.next(0.0)) is not None:
+                self._send(topic.encode() + b"\0" + waiting[0], _NOBLOCK)
+                outbox.sent()
+                self._traffic.frames_out += 1
+
+
+class Subscriber(Port):
+    """News from all hubs. Looks at once when idle, then at most every `NEWS_PACE_S`:
+    a thousand beacons a second must not be a thousand wake-ups."""
+
+    def __init__(self, pump: Pump, endpoints: list[str], heard: HeardNews) -> None:
+        socket = pump.socket(zmq.SUB)
+        socket.set(zmq.RCVHWM, NEWS_HIGH_WATER_FRAMES)
+        for endpoint in endpoints:
+            pump.connect(socket, endpoint)
+        super().__init__(pump, socket)
+        self._heard = heard
+        self._pace = self._loop.timer(NEWS_PACE_S, NEWS_PACE_S)
+        self._watching = True
+        self.start()
+
+    def subscribe(self, topic: str) -> None:
+        self._socket.set(zmq.SUBSCRIBE, topic.encode() + b"\0")
+        self._ask_for_turn()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._pace.stop()
+            self._pace.close()
+        super().close()
+
+    def _turn(self) -> None:
+        if self._closed:
+            return
+        before = self._traffic.frames_in
+        super()._turn()
+        if self._closed:  # By what it heard.
+            return
+        if self._traffic.frames_in > before:
+            if self._watching:
+                self._watching = False
+                self._watcher.stop()
+                self._pace.again(self._turn)
+        elif not self._watching:
+            self._watching = True
+            self._pace.stop()
+            self._watcher.start(self._turn)
+            self._ask_for_turn()  # An edge between the look and the start would be lost.
+
+    def _receive_one(self) -> None:
+        topic_bytes, _, frame = self._recv(_NOBLOCK).partition(b"\0")
+        topic, heard = topic_bytes.decode(errors="replace"), self._heard
+        for header, _ in self._records(frame):
+            if self._pump.meddler is None or not self._meddled(
+                outgoing=False, peer=topic, deliver=heard, args=(topic, header)
+            ):
+                heard(topic, header)
+
+
+class Relay:
+    """A hub: what publishers send to one address goes to all subscribers at another."""
+
+    def __init__(self, pump: Pump, subscribe_at: str, publish_at: str) -> None:
+        self._pump = pump
+        self._addresses = subscribe_at, publish_at
+        self._bind()
+
+    def rebind(self) -> None:
+        """Cut everyone off; who still may comes back by itself, who was revoked does not."""
+        self.close()
+        self._bind()
+
+    def close(self) -> None:
+        self._inlet.close()
+        self._outlet.close()
+
+    def _bind(self) -> None:
+        subscribe_at, publish_at = self._addresses
+        self._outlet = _RelayPort(self._pump, zmq.XPUB, subscribe_at, "listen")
+        self._inlet = _RelayPort(self._pump, zmq.XSUB, publish_at, "publish")
+        self._outlet.pass_to(self._inlet)
+        self._inlet.pass_to(self._outlet)
+
+
+class _RelayPort(Port):
+    """One end of a hub. Passes frames on as they are: whoever listens checks them anyway."""
+
+    def __init__(self, pump: Pump, kind: int, address: str, permission: str) -> None:
+        socket = pump.socket(kind)
+        socket.set(zmq.SNDHWM, NEWS_HIGH_WATER_FRAMES)
+        socket.set(zmq.RCVHWM, NEWS_HIGH_WATER_FRAMES)
+        socket.set(zmq.MAXMSGSIZE, 2 * FRAME_BYTES_MAX)
+        pump.bind(socket, address, permission)
+        super().__init__(pump, socket)
+
+    def pass_to(self, other: "_RelayPort") -> None:
+        self._pass_on = other._send
+        self._other = other
+        self.start()
+
+    def _receive_one(self) -> None:
+        frame = self._recv(_NOBLOCK)
+        self._traffic.frames_in += 1
+        if self._get(_RECV_MORE):
+            while self._get(_RECV_MORE):
+                self._recv(_NOBLOCK)
+            self._traffic.malformed += 1
+            return
+        self._pass_on(frame, _NOBLOCK)
+        self._other._ask_for_turn()  # P3
+
+
+class _Doorkeeper(Port):
+    """Answers libzmq's question, for each new connection, whether that key may come in (ZAP)."""
+
+    def __init__(self, pump: Pump, allowed: Permissions) -> None:
+        socket: zmq.Socket[bytes] = pump.socket(zmq.ROUTER)
+        socket.bind("inproc://zeromq.zap.01")
+        super().__init__(pump, socket)
+        self._allowed = allowed
+        self.start()
+
+    def _receive_one(self) -> None:
+        routing_id = self._recv(_NOBLOCK)
+        parts = []
+        while self._get(_RECV_MORE):
+            parts.append(self._recv(_NOBLOCK))
+        _, version, request_id, domain, _address, _identity, mechanism, *credentials = parts
+        key = z85.encode(credentials[0]).decode() if mechanism == b"CURVE" else ""
+        permission = "" if domain == b"ask" else domain.decode()
+        welcome = bool(key) and self._allowed.may(key, permission)
+        if not welcome:
+            self._traffic.denied += 1
+        # "500" keeps a denied client silent until it makes a new socket; "300" lets it retry,
+        # so that a key added to the list later works without a restart.
+        status = (b"200", b"OK") if welcome else (b"300", b"not on the allow-list")
+        answer = [routing_id, b"", version, request_id, *status, key.encode(), b""]
+        self._socket.send_multipart(answer, _NOBLOCK)
+        self._ask_for_turn()
+
+
+def new_keypair() -> tuple[str, str]:
+    """A fresh public and secret key, in z85 text."""
+    public, secret = zmq.curve_keypair()
+    return public.decode(), secret.decode()
+
+
+def zmq_features() -> dict[str, object]:
+    """What the ZeroMQ library of this machine is and can do, for `softstate doctor`."""
+    return {
+        "version": zmq.zmq_version(),
+        "curve": zmq.has("curve"),
+        "max_sockets": SOCKETS_MAX,
+    }
