@@ -1,0 +1,262 @@
+"""Answer requests with plain functions. Waits, calls and sends; the handlers decide.
+
+Requests are handled by a few reusable greenlets. A handler that does not wait costs no
+switch at all: one greenlet empties the inbox. A handler that waits keeps its greenlet and
+the next one goes on with the inbox; so a slow or crashing handler harms only its own request.
+
+What always holds:
+  S1  What has run out of budget is dropped: on arrival, counting time spent in queues we
+      cannot see (`delay`), again before its handler runs, and again before its answer leaves.
+  S2  Every request is answered once, refused once, or dropped because nobody waits for it.
+  S3  Inbox and greenlets are bounded; past that a request is refused at once.
+  S4  A request that its key may not make is refused before any handler sees it.
+"""
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar, cast
+
+import gevent
+import msgspec
+from greenlet import getcurrent, greenlet
+
+from bus.clock import now
+from bus.delay import QueueDelays
+from bus.errors import RemoteProtocolError
+from bus.frames import Ask, Body, Cancel, Header, MessageDecoder, Refusal, Reply, encode_header, raw
+from bus.identity import Identity
+from bus.messages import Message, Ping, Pong, Refused
+from bus.pump import Pump
+
+M = TypeVar("M", bound=Message)
+
+INBOX_MAX = 4096
+WORKERS_MAX = 512
+BUSY_RETRY_S = 0.1
+DETAIL_CHARACTERS_MAX = 200
+
+log = logging.getLogger(__name__)
+
+
+class Call(Generic[M]):
+    """One request, as its handler sees it."""
+
+    __slots__ = (
+        "_routing_id",
+        "arrived_at",
+        "body",
+        "cancelled",
+        "incarnation",
+        "key",
+        "message",
+        "priority",
+        "request_id",
+        "sender",
+        "until",
+    )
+
+    message: M
+
+    def __init__(self, routing_id: bytes, key: str, ask: Ask, body: Body, message: M) -> None:
+        self._routing_id = routing_id
+        self.key = key
+        """The public key it came with; empty without keys."""
+        self.request_id = ask.request_id
+        self.sender = ask.sender
+        self.incarnation = ask.incarnation
+        self.priority = ask.priority
+        self.message = message
+        self.body = body
+        self.cancelled = False
+        """The asker has said that it no longer waits; a long handler may look now and then."""
+        self.arrived_at = 0.0
+        """When it should have arrived, had it not waited in queues on the way."""
+        self.until = 0.0
+        """When the asker stops waiting, on our clock."""
+
+    def left_s(self) -> float:
+        """How much of the asker's budget is left."""
+        return self.until - now()
+
+    @property
+    def address(self) -> tuple[bytes, int]:
+        return self._routing_id, self.request_id
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An answer with a raw body beside its message."""
+
+    message: Message
+    body: Body = b""
+
+
+Handler = Callable[[Call[M]], Message | Answer | Refused]
+
+
+class Server:
+    """One endpoint that answers `Ping`, and whatever `on` has taught it."""
+
+    def __init__(
+        self,
+        pump: Pump,
+        identity: Identity,
+        address: str,
+        *,
+        inbox_max: int = INBOX_MAX,
+        workers_max: int = WORKERS_MAX,
+    ) -> None:
+        self._pump = pump
+        self._identity = identity
+        self._allowed = None if pump.security is None else pump.security.allowed
+        self._inbox_max = inbox_max
+        self._workers_max = workers_max
+        self._handlers: dict[type[Message], tuple[Handler[Message], str]] = {}
+        self._decoder = MessageDecoder(Ping)
+        self._delays = QueueDelays()
+        self._inbox: deque[Call[Message]] = deque()
+        self._calls: dict[tuple[bytes, int], Call[Message]] = {}
+        self._idle: list[greenlet] = []
+        self._workers = 0
+        self._woken = False
+        self.answered = 0
+        self.refused = 0
+        self.expired = 0
+        """Requests, or their answers, that nobody waited for any more (S1)."""
+        self.failed = 0
+        """Handlers that raised."""
+        self.repeated = 0
+        """Requests whose number is being served already: dropped."""
+        self.on(Ping, lambda call: Pong(identity.id, identity.incarnation))
+        self._router = pump.router(address, self._heard)
+        self.endpoint = self._router.endpoint
+
+    @property
+    def inbox_length(self) -> int:
+        return len(self._inbox)
+
+    def on(self, kind: type[M], handler: Handler[M], *, permission: str = "") -> None:
+        """Answer requests of that kind with `handler(call)`; only for keys with `permission`."""
+        self._handlers[kind] = (cast("Handler[Message]", handler), permission)
+        self._decoder = MessageDecoder(*self._handlers)
+
+    def close(self) -> None:
+        self._router.close()
+
+    def _heard(self, routing_id: bytes, key: str, header: Header, body: Body) -> None:
+        """In the event loop: take a request in, or refuse it, without waiting."""
+        if type(header) is Ask:
+            self._take_in(routing_id, key, header, body)
+        elif type(header) is Cancel:
+            call = self._calls.get((routing_id, header.request_id))
+            if call is not None:
+                call.cancelled = True
+        else:
+            self._pump.traffic.malformed += 1
+
+    def _take_in(self, routing_id: bytes, key: str, ask: Ask, body: Body) -> None:
+        arrived_at = now()
+        # By connection, not by the name it gives: a liar must not spoil another's estimate.
+        queued_s = self._delays.queued_s(
+            routing_id, ask.incarnation, ask.sent_us, int(arrived_at * 1e6)
+        )
+        left_s = ask.budget_us / 1e6 - queued_s
+        if left_s <= 0:
+            self.expired += 1  # S1
+            return
+        try:
+            message = self._decoder.decode(ask.message)
+        except RemoteProtocolError as error:
+            self._pump.traffic.malformed += 1
+            self._refuse(routing_id, ask.request_id, Refused("unknown", str(error)))
+            return
+        call = Call(routing_id, key, ask, body, message)
+        call.arrived_at = arrived_at - queued_s
+        call.until = arrived_at + left_s
+        if self._may_not(call):  # S4
+            detail = f"this key may not ask {type(message).__name__}"
+            self._refuse(routing_id, ask.request_id, Refused("denied", detail))
+        elif len(self._inbox) >= self._inbox_max:
+            busy = Refused("busy", "the inbox is full", retry_after_s=BUSY_RETRY_S)
+            self._refuse(routing_id, ask.request_id, busy)  # S3
+        elif call.address in self._calls:
+            self.repeated += 1  # S2: the same request twice, from a peer that replays
+        else:
+            self._inbox.append(call)
+            self._calls[call.address] = call
+            if not self._woken:
+                self._woken = True
+                self._pump.hub.loop.run_callback(self._wake_workers)
+
+    def _may_not(self, call: Call[Message]) -> bool:
+        permission = self._handlers[type(call.message)][1]
+        if not permission or self._allowed is None:
+            return False
+        return not self._allowed.may(call.key, permission)
+
+    def _wake_workers(self) -> None:
+        """In the event loop: let greenlets empty the inbox; each returns here when it waits."""
+        self._woken = False
+        while self._inbox:
+            if self._idle:
+                self._idle.pop().switch()
+            elif self._workers < self._workers_max:
+                self._workers += 1
+                worker = gevent.Greenlet(self._work)
+                worker.switch()
+            else:
+                return  # S3: whoever is done next goes on with the inbox.
+
+    def _work(self) -> None:
+        """A worker greenlet: empty the inbox, sleep until there is more, for ever."""
+        inbox, hub = self._inbox, self._pump.hub
+        me = getcurrent()
+        while True:
+            while inbox:
+                self._serve(inbox.popleft())
+            self._idle.append(me)
+            hub.switch()
+
+    def _serve(self, call: Call[Message]) -> None:
+        started_at = now()
+        if call.cancelled or started_at >= call.until:
+            self.expired += 1  # S1
+            del self._calls[call.address]
+            return
+        handler, _ = self._handlers[type(call.message)]
+        try:
+            answer = handler(call)
+        except Exception as error:  # A crashing handler harms only its own request.
+            log.exception("handler of %s failed", type(call.message).__name__)
+            self.failed += 1
+            answer = Refused("failed", f"{type(error).__name__}: {error}")
+        finally:
+            del self._calls[call.address]
+        self._answer(call, answer, started_at - call.arrived_at)
+
+    def _answer(
+        self, call: Call[Message], answer: Message | Answer | Refused, queued_s: float
+    ) -> None:
+        routing_id, request_id = call.address
+        if call.cancelled:
+            self.expired += 1  # S1
+            return
+        if isinstance(answer, Refused):
+            self._refuse(routing_id, request_id, answer, call.until)
+            return
+        if not isinstance(answer, Answer):
+            answer = Answer(answer)
+        me = self._identity
+        header = Reply(request_id, me.id, me.incarnation, int(queued_s * 1e6), raw(answer.message))
+        self.answered += 1
+        self._router.send(routing_id, encode_header(header), answer.body, call.until)
+
+    def _refuse(
+        self, routing_id: bytes, request_id: int, refused: Refused, until: float = math.inf
+    ) -> None:
+        self.refused += 1
+        retry_after_us = -1 if refused.retry_after_s is None else int(refused.retry_after_s * 1e6)
+        detail = refused.detail[:DETAIL_CHARACTERS_MAX]
+        header = Refusal(request_id, refused.reason, detail, retry_after_us)
+        self._router.send(routing_id, encode_header(header), b"", until)
