@@ -1,0 +1,66 @@
+"""Publish to whoever listens, and listen, through all hubs at once. Sends and hands on only.
+
+Everything published goes to every hub, and so arrives once from each; it is handed on once.
+News is soft state: what no hub carries is lost, and the next beacon makes up for it.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from bus.clock import now
+from bus.config import publish_address
+from bus.errors import RemoteProtocolError
+from bus.frames import Header, MessageDecoder, encode_header, raw
+from bus.frames import News as NewsHeader
+from bus.identity import Identity
+from bus.messages import Message
+from bus.pump import Pump
+from bus.window import DeliveryWindows
+
+M = TypeVar("M", bound=Message)
+
+HeardNews = Callable[[NewsHeader, M], None]
+
+
+class News:
+    def __init__(self, pump: Pump, identity: Identity, hubs: tuple[str, ...]) -> None:
+        self._pump = pump
+        self._identity = identity
+        self._sequence = 0
+        self._listeners: dict[str, tuple[MessageDecoder, HeardNews[Message]]] = {}
+        self.windows = DeliveryWindows()
+        self._publisher = pump.publisher([publish_address(hub) for hub in hubs])
+        self._subscriber = pump.subscriber(list(hubs), self._heard)
+
+    def publish(self, topic: str, message: Message) -> None:
+        self._sequence += 1
+        me = self._identity
+        sent_us = int(now() * 1e6)
+        header = NewsHeader(me.id, me.incarnation, self._sequence, sent_us, raw(message))
+        self._publisher.send(topic, encode_header(header))
+
+    def subscribe(self, topic: str, kind: type[M], heard: HeardNews[M]) -> None:
+        """Call `heard(header, message)`, in the event loop, for all news on that topic, our own
+        included. One listener a topic; it must be short and not wait."""
+        assert topic not in self._listeners, f"there is a listener on {topic} already"
+        assert "\0" not in topic
+        self._listeners[topic] = (MessageDecoder(kind), cast("HeardNews[Message]", heard))
+        self._subscriber.subscribe(topic)
+
+    def close(self) -> None:
+        self._publisher.close()
+        self._subscriber.close()
+
+    def _heard(self, topic: str, header: Header) -> None:
+        if not isinstance(header, NewsHeader) or topic not in self._listeners:
+            self._pump.traffic.malformed += 1
+            return
+        if not self.windows.first_time(header.sender, header.incarnation, header.sequence):
+            return
+        decoder, heard = self._listeners[topic]
+        try:
+            message = decoder.decode(header.message)
+        except RemoteProtocolError:
+            self._pump.traffic.malformed += 1
+            return
+        heard(header, message)
