@@ -14,7 +14,7 @@ import msgspec
 from greenlet import getcurrent, greenlet
 
 from bus.clock import now
-from bus.errors import RemoteProtocolError, RequestTimeoutError, SendQueueFullError
+from bus.errors import LinkError, RemoteProtocolError, RequestTimeoutError, SendQueueFullError
 from bus.frames import (
     BODY_BYTES_MAX,
     Ask,
@@ -195,6 +195,8 @@ class Client:
     ) -> tuple[int, bytes, float]:
         """Number the request, encode it, expect its answer. Request id 0: there is no room."""
         assert getcurrent() is not self._hub, "asking would block the event loop itself"
+        if self._pump.forked:
+            raise LinkError("this client belongs to the parent process; make one after the fork")
         if not 0 < timeout_s <= TIMEOUT_S_MAX:
             raise ValueError(f"timeout_s of {timeout_s}: above 0, at most {TIMEOUT_S_MAX:g}")
         if len(body) > BODY_BYTES_MAX:

@@ -44,9 +44,8 @@ class QueueDelay:
         elif apart_us < self._least_us:
             self._least_us = apart_us
         least_us = self._least_us
+        # Q1: `least_us` is `apart_us` or less by now.
         queued_us = apart_us - (least_us if least_us < self._former_us else self._former_us)
-        if queued_us <= 0:
-            return 0.0  # Q1
         if queued_us > QUEUED_US_MAX:
             self._least_us = self._former_us = apart_us  # Q3
             return 0.0

@@ -167,7 +167,11 @@ class Member:
         security = None
         if keys is not None:
             security = load_security(keys.directory, keys.name, connects_only=self.linked)
-        self.pump = Pump(security)
+        self.pump = Pump(
+            security,
+            send_queue_bytes_max=config.limits.send_queue_bytes_max,
+            connections_max=config.limits.connections_max,
+        )
         self.client = Client(self.pump, identity)
         address = config.address_of(identity.node)
         if security is None or security.server_secret:

@@ -29,6 +29,7 @@ class Outbox:
     """A queue of records that gives frames."""
 
     __slots__ = (
+        "_bytes_max",
         "_records",
         "_sealed",
         "_sealed_bytes",
@@ -37,7 +38,8 @@ class Outbox:
         "waiting_bytes",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int = SEND_QUEUE_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
         self._records: deque[tuple[bytes, Body, float]] = deque()
         self._sealed: Parts | None = None
         self._sealed_bytes = 0
@@ -48,7 +50,7 @@ class Outbox:
     def add(self, header: bytes, body: Body, until: float) -> bool:
         """Queue a record that is of use until then; whether there was room for it (O1)."""
         waiting_bytes = self.waiting_bytes + LENGTHS.size + len(header) + len(body)
-        if waiting_bytes > SEND_QUEUE_BYTES_MAX:
+        if waiting_bytes > self._bytes_max:
             return False
         self.waiting_bytes = waiting_bytes
         self._records.append((header, body, until))

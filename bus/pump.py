@@ -20,6 +20,11 @@ Records for one peer are joined (see `frames`) until the end of the loop turn.
 
 import errno
 import math
+import os
+import select
+import struct
+import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -27,12 +32,13 @@ import gevent
 import msgspec
 import zmq
 from gevent.hub import Hub
+from gevent.monkey import get_original
 from zmq.utils import z85
 
 from bus.clock import now
 from bus.errors import ConfigError, RemoteProtocolError, SendQueueFullError
 from bus.frames import BODY_BYTES_MAX, FRAME_BYTES_MAX, Body, Header, Record, unjoin
-from bus.outbox import Outbox
+from bus.outbox import SEND_QUEUE_BYTES_MAX, Outbox
 
 LOOK_MESSAGES_MAX = 256  # One look receives at most this many; then others have their turn (P2).
 SAFETY_CHECK_S = 2.0
@@ -40,6 +46,8 @@ HIGH_WATER_FRAMES = 64  # Small, so that waiting happens where it is seen: in ou
 NEWS_HIGH_WATER_FRAMES = 10_000  # News has no second try at one hub; bursts of beacons must fit.
 BLOCKED_RETRY_S = 0.005
 NEWS_PACE_S = 0.02  # Beacons trickle in one by one; at most this often do they wake us.
+CONNECTIONS_MAX = 4096
+ASK = "ask"  # What every key on the allow-list may do: connect to servers. They check the rest.
 LINGER_MS = 200  # How long the last words of a closing process may take to leave.
 SOCKETS_MAX = 16_384
 _READ = 1
@@ -48,6 +56,8 @@ _SEND_MORE_NOBLOCK = int(zmq.SNDMORE | zmq.NOBLOCK)
 _POLLOUT = int(zmq.POLLOUT)
 _RECV_MORE = int(zmq.RCVMORE)
 _EVENTS = int(zmq.EVENTS)
+_poll = get_original("select", "poll")  # Not gevent's: it would wait, in the loop itself.
+_MONITOR_EVENT = struct.Struct("=HI")
 _UNREACHABLE = {zmq.EHOSTUNREACH, zmq.ENOTCONN}
 _BIND_TROUBLE = {
     zmq.EADDRINUSE: "is taken: end the process that has it, or choose another port",
@@ -85,6 +95,7 @@ class Traffic:
     """Plain integers that ports bump and anyone may read."""
 
     __slots__ = (
+        "crowded",
         "denied",
         "frames_in",
         "frames_out",
@@ -107,6 +118,8 @@ class Traffic:
         """Frames or records that broke the protocol: dropped."""
         self.denied: int
         """Frames of a key that is not, or no longer, on the allow-list: dropped."""
+        self.crowded: int
+        """Connections turned away because there were too many."""
         self.overflowed: int
         """Records not sent because the queue to that peer was full (P6)."""
         self.unreachable: int
@@ -118,8 +131,20 @@ class Traffic:
 class Pump:
     """All sockets of one event loop. Belongs to the thread and process that made it."""
 
-    def __init__(self, security: Security | None = None) -> None:
+    def __init__(
+        self,
+        security: Security | None = None,
+        *,
+        send_queue_bytes_max: int = SEND_QUEUE_BYTES_MAX,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
         self.security = security
+        self.send_queue_bytes_max = send_queue_bytes_max
+        self.connections_max = connections_max
+        self.connections: Counter[str] = Counter()
+        """Peers connected to what we have bound, by the permission it takes to connect."""
+        self.forked = False
+        """This is the child of the process that made it: its sockets are not ours to touch."""
         self.traffic = Traffic()
         self.meddler: Meddler | None = None
         self.hub: Hub = gevent.get_hub()
@@ -129,6 +154,7 @@ class Pump:
         self._doorkeeper: _Doorkeeper | None = None
         self._safety = self.hub.loop.timer(SAFETY_CHECK_S, SAFETY_CHECK_S, ref=False)
         self._safety.start(self._check)
+        _pumps.add(self)
 
     def dealer(self, endpoint: str, heard: "Heard") -> "Dealer":
         return Dealer(self, endpoint, heard)
@@ -144,6 +170,8 @@ class Pump:
 
     def close(self) -> None:
         """Close every port; what was handed over has `LINGER_MS` to leave."""
+        if self.forked:
+            return
         self._safety.stop()
         for port in list(self._ports):
             port.close()
@@ -176,12 +204,13 @@ class Pump:
 
     def bind(self, socket: "zmq.Socket[bytes]", address: str, permission: str) -> str:
         """Bind, with the keys if there are any; whoever connects must have `permission`."""
+        if self._doorkeeper is None:
+            self._doorkeeper = _Doorkeeper(self)
+        socket.set(zmq.ZAP_DOMAIN, permission.encode())
         if self.security is not None:
-            if self._doorkeeper is None:
-                self._doorkeeper = _Doorkeeper(self, self.security.allowed)
             socket.set(zmq.CURVE_SERVER, 1)
             socket.set(zmq.CURVE_SECRETKEY, self.security.server_secret.encode())
-            socket.set(zmq.ZAP_DOMAIN, permission.encode())
+        _ConnectionCount(self, socket, permission)
         socket.set(zmq.IPV6, "[" in address)
         try:
             socket.bind(address)
@@ -244,11 +273,16 @@ class Port:
 
     def rescue(self) -> None:
         """The safety check: look, although nobody said so, and count what that found (P5)."""
-        if self._closed or self._turn_is_due:
-            return
+        if self._closed or self._turn_is_due or self._edge_is_up():
+            return  # A look is on its way.
         before = self._traffic.frames_in
         self._turn()
         self._traffic.rescued += self._traffic.frames_in - before
+
+    def _edge_is_up(self) -> bool:
+        poll = _poll()
+        poll.register(self._socket.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     def _ask_for_turn(self) -> None:
         if not self._turn_is_due:
@@ -339,7 +373,7 @@ class Dealer(Port):
         super().__init__(pump, socket)
         self.endpoint = endpoint
         self._heard = heard
-        self._outbox = Outbox()
+        self._outbox = Outbox(pump.send_queue_bytes_max)
         self.start()
 
     def send(self, header: bytes, body: Body, until: float) -> None:
@@ -400,7 +434,7 @@ class Router(Port):
         socket = pump.socket(zmq.ROUTER)
         socket.set(zmq.ROUTER_MANDATORY, 1)  # A peer that has gone is an error we can count.
         socket.set(zmq.ROUTER_HANDOVER, 0)
-        self.endpoint = pump.bind(socket, address, "ask")
+        self.endpoint = pump.bind(socket, address, ASK)
         super().__init__(pump, socket)
         self._heard = heard
         self._outboxes: dict[bytes, Outbox] = {}
@@ -422,7 +456,8 @@ class Router(Port):
     def _queue(self, routing_id: bytes, header: bytes, body: Body, until: float) -> None:
         outbox = self._outboxes.get(routing_id)
         if outbox is None:
-            outbox = self._outboxes[routing_id] = Outbox()
+            outbox = Outbox(self._pump.send_queue_bytes_max)
+            self._outboxes[routing_id] = outbox
         if not outbox.add(header, body, until):
             self._traffic.overflowed += 1
             return
@@ -636,32 +671,72 @@ class _RelayPort(Port):
 
 
 class _Doorkeeper(Port):
-    """Answers libzmq's question, for each new connection, whether that key may come in (ZAP)."""
+    """Answers libzmq's question, for each new connection, whether it may come in (ZAP)."""
 
-    def __init__(self, pump: Pump, allowed: Permissions) -> None:
+    def __init__(self, pump: Pump) -> None:
         socket: zmq.Socket[bytes] = pump.socket(zmq.ROUTER)
         socket.bind("inproc://zeromq.zap.01")
         super().__init__(pump, socket)
-        self._allowed = allowed
         self.start()
 
     def _receive_one(self) -> None:
-        routing_id = self._recv(_NOBLOCK)
-        parts = []
+        parts = [self._recv(_NOBLOCK)]
         while self._get(_RECV_MORE):
             parts.append(self._recv(_NOBLOCK))
-        _, version, request_id, domain, _address, _identity, mechanism, *credentials = parts
+        routing_id, _, version, request_id, domain, _, _, mechanism, *credentials = parts
         key = z85.encode(credentials[0]).decode() if mechanism == b"CURVE" else ""
-        permission = "" if domain == b"ask" else domain.decode()
-        welcome = bool(key) and self._allowed.may(key, permission)
-        if not welcome:
-            self._traffic.denied += 1
-        # "500" keeps a denied client silent until it makes a new socket; "300" lets it retry,
-        # so that a key added to the list later works without a restart.
-        status = (b"200", b"OK") if welcome else (b"300", b"not on the allow-list")
+        # "300" is "not now": the peer tries again, and a key that is added to the list later,
+        # or a peer that found us full, gets in without a restart.
+        status = (b"200", b"OK") if self._may_enter(key, domain.decode()) else (b"300", b"denied")
         answer = [routing_id, b"", version, request_id, *status, key.encode(), b""]
         self._socket.send_multipart(answer, _NOBLOCK)
         self._ask_for_turn()
+
+    def _may_enter(self, key: str, permission: str) -> bool:
+        security = self._pump.security
+        if self._pump.connections[permission] > self._pump.connections_max:
+            self._traffic.crowded += 1
+            return False
+        if security is None:
+            return True
+        if key and security.allowed.may(key, "" if permission == ASK else permission):
+            return True
+        self._traffic.denied += 1
+        return False
+
+
+class _ConnectionCount(Port):
+    """Counts who is connected to a bound socket, by what libzmq tells of its connections."""
+
+    def __init__(self, pump: Pump, bound: "zmq.Socket[bytes]", permission: str) -> None:
+        events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
+        super().__init__(pump, bound.get_monitor_socket(events))
+        self._permission = permission
+        self._counted = 0
+        self.start()
+
+    def _receive_one(self) -> None:
+        event = _MONITOR_EVENT.unpack_from(self._recv(_NOBLOCK))[0]
+        while self._get(_RECV_MORE):
+            self._recv(_NOBLOCK)
+        if event == zmq.EVENT_MONITOR_STOPPED:
+            self._pump.connections[self._permission] -= self._counted
+            self.close()
+            raise zmq.Again
+        change = 1 if event == zmq.EVENT_ACCEPTED else -1
+        self._counted += change
+        self._pump.connections[self._permission] += change
+
+
+_pumps: "weakref.WeakSet[Pump]" = weakref.WeakSet()
+
+
+def _disown_after_fork() -> None:
+    for pump in _pumps:
+        pump.forked = True
+
+
+os.register_at_fork(after_in_child=_disown_after_fork)
 
 
 def new_keypair() -> tuple[str, str]:

@@ -28,6 +28,9 @@ class Vitals:
         self._cpu = statistics.size("cpu", "Cores used since the last beacon")
         self._rss = statistics.size("rss_bytes", "Resident memory")
         statistics.size("loop_lag_s", "How late the last timer was", lambda: self.loop_lag_s)
+        statistics.size(
+            "connections", "Peers connected to us", lambda: sum(pump.connections.values())
+        )
         statistics.size("asking", "Requests of ours in flight", lambda: client.in_flight)
         traffic = pump.traffic
         self._copied: list[tuple[Counter, Callable[[], int]]] = [
@@ -43,6 +46,10 @@ class Vitals:
             (
                 statistics.counter("frames_denied", "From keys that are not on the allow-list"),
                 lambda: traffic.denied,
+            ),
+            (
+                statistics.counter("connections_crowded", "Turned away: too many connections"),
+                lambda: traffic.crowded,
             ),
             (
                 statistics.counter("records_overflowed", "Not sent: the peer's queue was full"),

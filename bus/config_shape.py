@@ -1,0 +1,230 @@
+"""What a cluster's configuration is: frozen structs, and their text form. Checks nothing.
+
+`bus.config` is the door: it reads a file, an environment or nothing at all, and hands out a
+`Config` that `bus.config_rules` has found free of contradictions.
+"""
+
+import json
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Preset = Literal["lan", "paper", "fast"]
+
+HUB = "hub"
+NODE = "node"
+BUILT_IN_ROLES = frozenset({HUB, NODE})
+"""The two roles a configuration itself speaks of: relays, and the agents that start the rest."""
+
+PERIOD_S: dict[Preset, float] = {"lan": 1.0, "paper": 1.0, "fast": 0.2}
+"""Each preset's time between beacons. `fast` is for tests."""
+
+LOOPBACK = "127.0.0.1"
+
+PUBLISH_PORT_OFFSET = 100
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """One process that the configuration asks for."""
+
+    id: str
+    role: str
+    node: str
+
+
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One machine, or on a laptop one process that stands for a machine."""
+
+    run: dict[str, int] = {}
+    """How many processes of each role its agent starts, in this order."""
+
+    address: str = LOOPBACK
+    """Where its processes listen, and where others reach them: a host name or address, no port."""
+
+    overflow: bool = False
+    """Runs nothing at first; used when all other nodes are full, and given back first."""
+
+
+class RoleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A role of your own, which no installed package offers."""
+
+    main: str
+    """`package.module:function`; the function takes a `Member` and returns when it is done."""
+
+
+class BeaconConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often a process says that it is there, and how much silence counts as death."""
+
+    period_s: Annotated[float, Meta(ge=0.05, le=60)] = PERIOD_S["lan"]
+    """Seconds between two beacons; the preset's unless given. Half of it finds the dead in half
+    the time, and doubles the hubs' traffic (processes squared / period)."""
+
+    suspect_after: Annotated[float, Meta(ge=2, le=100)] = 3.0
+    """Silent periods until a process is suspect and is pinged. Under 2, one lost beacon is one."""
+
+    dead_after: Annotated[float, Meta(ge=0.5, le=100)] = 1.0
+    """Further periods, without an answer to the ping, until a suspect is dead."""
+
+
+class KeysConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which keys encrypt and admit. Made by `softstate keys new`."""
+
+    directory: str
+    """Where the keys are; relative to the configuration file, absolute once loaded."""
+
+    name: str = "component"
+    """The key pair that this process uses as its own; a linked service names its own here."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a process takes before it refuses. Each bounds memory, or the harm of one peer."""
+
+    frame_bytes_max: Annotated[int, Meta(ge=1 << 10, le=1 << 20)] = 64 << 10
+    """Bytes of small messages joined into one frame. More saves work, and delays the first."""
+
+    body_bytes_max: Annotated[int, Meta(ge=1 << 10, le=1 << 30)] = 16 << 20
+    """Bytes of one message's body; a larger one is dropped and counted."""
+
+    send_queue_bytes_max: Annotated[int, Meta(ge=1 << 10, le=1 << 34)] = 32 << 20
+    """Bytes waiting for one peer; then sending fails. At least one body must fit."""
+
+    inbox_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096
+    """Requests waiting for a free worker; then `Refused("busy")`."""
+
+    workers_max: Annotated[int, Meta(ge=1, le=100_000)] = 256
+    """Requests worked on at once, one greenlet each."""
+
+    connections_max: Annotated[int, Meta(ge=8, le=1_000_000)] = 4096
+    """Peers connected to one server; each costs a descriptor and about 30 KiB."""
+
+
+class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a process shows to Prometheus."""
+
+    enabled: bool = True
+    """Serve `/metrics` on a free port of the node's address; the beacon says which."""
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One cluster, as `cluster.toml` describes it. Fields are in the order of `dump`'s text."""
+
+    hubs: tuple[str, ...]
+    """Where the hubs are: hub-1 binds the first, and so on. Everyone connects to all of them."""
+
+    preset: Preset = "lan"
+    """Timings that fit together: `lan`, `paper` (the papers' own), or `fast` (for tests)."""
+
+    heal: bool = True
+    """Agents restart their hubs unasked, and peers restart each other; off to look at a corpse."""
+
+    allow_plain: bool = False
+    """Speak without encryption beyond this machine, though there are no keys. Anyone may listen."""
+
+    address: str = ""
+    """Where the processes of this machine listen, whatever their node's `address` says; empty for
+    that one. Mostly set by the environment variable SOFTSTATE_ADDRESS."""
+
+    run_directory: str = ".softstate"
+    """For logs and what processes leave behind; relative to the file, absolute once loaded."""
+
+    nodes: dict[str, NodeConfig] = {}
+    """The machines, in order. None at all: somebody else's cluster, which we only join."""
+
+    roles: dict[str, RoleConfig] = {}
+    """Roles of your own, by name."""
+
+    beacons: BeaconConfig = BeaconConfig()
+    """Liveness."""
+
+    keys: KeysConfig | None = None
+    """Without keys, only loopback addresses are allowed (but see `allow_plain`)."""
+
+    limits: Limits = Limits()
+    """What a process takes before it refuses."""
+
+    metrics: MetricsConfig = MetricsConfig()
+    """What a process shows to Prometheus."""
+
+    source: str = ""
+    """The file this came from, absolute once loaded; empty for none. Not a key of the file."""
+
+    def components(self) -> list[Planned]:
+        """Every process asked for, node by node, each node's agent first.
+
+        A role's numbers run on across nodes: n1 has brick-1 and brick-2, n2 begins with brick-3.
+        """
+        planned: list[Planned] = []
+        numbers: dict[str, int] = {}
+        for node_name, node in self.nodes.items():
+            for role, count in {NODE: 1, **node.run}.items():
+                for _ in range(count):
+                    numbers[role] = numbers.get(role, 0) + 1
+                    planned.append(Planned(f"{role}-{numbers[role]}", role, node_name))
+        return planned
+
+    def hub_address(self, hub_id: str) -> str:
+        """What `hub-2`, for one, binds for subscribers: the second of `hubs`."""
+        number = int(hub_id.removeprefix(f"{HUB}-"))
+        assert 1 <= number <= len(self.hubs), f"no address for {hub_id}"
+        return self.hubs[number - 1]
+
+    def address_of(self, node: str) -> str:
+        """The host where processes of `node` listen; loopback for a node that is not listed."""
+        if self.address:
+            return self.address
+        return self.nodes[node].address if node in self.nodes else LOOPBACK
+
+
+def publish_address(hub: str) -> str:
+    """Where publishers connect to the hub whose subscribers connect to `hub`: its second port."""
+    if hub.startswith("ipc://"):
+        return f"{hub}.publish"
+    host, _, port = hub.rpartition(":")
+    return f"{host}:{int(port) + PUBLISH_PORT_OFFSET}"
+
+
+def dump(config: Config) -> str:
+    """The configuration as TOML text. `parse(dump(config), config.source) == config`."""
+    tables = msgspec.to_builtins(config)
+    del tables["source"]
+    return "\n".join(_table_lines((), tables)) + "\n"
+
+
+def _table_lines(path: tuple[str, ...], table: dict[str, object]) -> list[str]:
+    """Plain values first: in TOML, what follows a `[header]` belongs to that header."""
+    lines = [
+        f"{_key(key)} = {_value(value)}"
+        for key, value in table.items()
+        if value is not None and not isinstance(value, dict)
+    ]
+    if path and lines:
+        lines = ["", f"[{'.'.join(map(_key, path))}]", *lines]
+    for key, value in table.items():
+        if isinstance(value, dict):
+            lines += _table_lines((*path, key), value)
+    return lines
+
+
+def _key(key: str) -> str:
+    plain = key.isascii() and key.replace("-", "a").replace("_", "a").isalnum()
+    return key if plain else _text(key)
+
+
+def _value(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case str():
+            return _text(value)
+        case list() | tuple():
+            return f"[{', '.join(map(_value, value))}]"
+        case _:
+            raise TypeError(f"no TOML form for {value!r}")
+
+
+def _text(text: str) -> str:
+    """JSON's string is TOML's, but that TOML wants DEL escaped and knows no surrogates."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
