@@ -70,7 +70,7 @@ def is_key(text: str) -> bool:
 
 def parse_allowed(text: str, source: str) -> dict[str, Allowed]:
     """Each allowed key, by its public half, in the order of the file."""
-    tables, lines = read_tables(text, source)
+    tables, lines = read_tables(text, source)  # A1: all of it is checked before any is used.
     places = Places(source, lines, {})
     allowed: dict[str, Allowed] = {}
     for name, table in tables.items():

@@ -9,7 +9,7 @@ imported only when it is used: some are heavy, and one of them patches the stand
 A `cluster.toml` may name further roles under [roles]. A command wins over a role of its name.
 
 What always holds:
-  X1  Help imports no sub-command: its line is read from the source of the module.
+  X1  Nothing but the sub-command that is used is imported, not even for help (`bus.cli_help`).
   X2  What is wrong with the input is one sentence on standard error, never a traceback; what is
       wrong with us is a traceback, never a sentence.
   X3  Exit codes: 0 done, 1 it failed, 2 no such command or option, 3 another process has our id
@@ -17,19 +17,16 @@ What always holds:
 """
 
 import argparse
-import ast
 import difflib
-import importlib.util
 import os
-import re
 import shutil
 import sys
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bus.cli_help import help_text
 from bus.errors import BusError, ConfigError
 
 if TYPE_CHECKING:
@@ -39,24 +36,6 @@ COMMANDS = "softstate.commands"
 ROLES = "softstate.roles"
 
 FAILED, MISUSED, INTERRUPTED, UNREAD = 1, 2, 130, 141  # X3
-
-_PREAMBLE = """\
-softstate: a message bus for soft-state services, and the cluster that lives on it.
-
-usage: softstate COMMAND [options]
-
-New here?
-  softstate up           starts a small cluster on this machine; Ctrl-C ends it
-  softstate status       shows every process of it, from another terminal
-  softstate COMMAND -h   says more about one command
-"""
-
-_ROLES_HEADING = "Roles, which node agents start for you (by hand: softstate ROLE --id ROLE-1)"
-
-_EPILOGUE = """\
-A command finds its cluster by --config FILE, else by SOFTSTATE_CONFIG, else in ./cluster.toml,
-else it takes your last `softstate up`.
-"""
 
 Command = Callable[[list[str]], int]
 
@@ -120,7 +99,7 @@ def _load(found: EntryPoint) -> Command:
 
 
 def _run_role(name: str, place: str, rest: list[str]) -> int:
-    from bus.role_process import run_role  # Here: it brings in the sockets.
+    from bus.role_process import run_role  # X1: it brings in the sockets.
 
     return run_role(name, place, rest)
 
@@ -178,60 +157,7 @@ def _complain(sentence: str, code: int) -> int:
 def _help() -> str:
     commands = {name: found.value for name, found in _registered(COMMANDS).items()}
     roles = {name: found.value for name, found in _registered(ROLES).items()}
-    own = _own_roles(None)
-    sections = [_PREAMBLE, _section("Commands", commands), _section(_ROLES_HEADING, roles | own)]
-    return "\n".join([*(section for section in sections if section), _EPILOGUE])
-
-
-def _section(heading: str, places: Mapping[str, str]) -> str:
-    """A heading, and below it each name with the first line of its module's docstring."""
-    if not places:
-        return ""
-    width = max(map(len, places)) + 5
-    columns = max(60, shutil.get_terminal_size().columns)
-    lines = [
-        textwrap.fill(
-            summary(place),
-            columns,
-            initial_indent=f"  {name}".ljust(width),
-            subsequent_indent=" " * width,
-        )
-        for name, place in places.items()
-    ]
-    return "\n".join([heading, *lines]) + "\n"
-
-
-def summary(place: str) -> str:
-    """The first line of the docstring of `package.module:function`'s module, or why not."""
-    source = _source(place.partition(":")[0])
-    if source is None:
-        return "(its source is not here)"
-    try:
-        text = ast.get_docstring(ast.parse(source.read_bytes()))
-    except (OSError, SyntaxError, ValueError):
-        return "(its source cannot be read)"
-    first = (text or "").partition("\n")[0]
-    first = re.sub(r"^`softstate [^`]*`: ", "", first)  # The name stands beside it already.
-    return (first[:1].upper() + first[1:]).removesuffix(".") or "(it does not say what it does)"
-
-
-def _source(module: str) -> Path | None:
-    """Where a module's text is. X1: only the top package is looked up, and that imports nothing."""
-    top, *below = module.split(".")
-    try:
-        spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        return None
-    if spec is None:
-        return None
-    if not below:
-        return Path(spec.origin) if spec.origin else None
-    for root in spec.submodule_search_locations or []:
-        path = Path(root, *below)
-        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
-            if candidate.is_file():
-                return candidate
-    return None
+    return help_text(commands, roles | _own_roles(None), shutil.get_terminal_size().columns)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ Reads once, at start, and hands out a frozen `Config`; nothing else reads the fi
 import os
 import secrets
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -54,6 +54,7 @@ __all__ = [
     "dump",
     "find",
     "find_file",
+    "free_hubs",
     "installed_roles",
     "keys_directory",
     "load",
@@ -110,7 +111,7 @@ def local(
     """
     totals = {HUB: 2, **(run or {})}
     tables: Tables = {
-        "hubs": _free_hubs(max(totals[HUB], 0)),
+        "hubs": free_hubs(max(totals[HUB], 0), _draw_port),
         "preset": preset,
         "heal": heal,
         "run_directory": str(Path(directory).absolute()),
@@ -230,17 +231,21 @@ def _share(totals: Mapping[str, int], index: int, nodes: int) -> dict[str, int]:
     return {role: share for role, share in shares.items() if share > 0}
 
 
-def _free_hubs(count: int) -> list[str]:
-    """Addresses for `count` hubs, both ports of each free at this moment."""
+def free_hubs(count: int, draw_port: Callable[[], int]) -> list[str]:
+    """Addresses for `count` hubs, both ports of each free at this moment; `draw_port` proposes."""
     hubs: list[str] = []
     with ExitStack() as held:  # Held until all are found, so that no port is found twice.
         for _ in range(_PORT_ATTEMPTS_MAX):
             if len(hubs) == count:
                 return hubs
-            port = _PORT_MIN + secrets.randbelow(_PORT_MAX - _PORT_MIN)
+            port = draw_port()
             if all(_hold(p, held) for p in (port, port + PUBLISH_PORT_OFFSET)):
                 hubs.append(f"tcp://{LOOPBACK}:{port}")
     raise ConfigError(f"no free ports for {count} hubs between {_PORT_MIN} and {_PORT_MAX}")
+
+
+def _draw_port() -> int:
+    return _PORT_MIN + secrets.randbelow(_PORT_MAX - _PORT_MIN)
 
 
 def _hold(port: int, held: ExitStack) -> bool:

@@ -131,7 +131,6 @@ def build(tables: Tables, places: Places, known_roles: Collection[str]) -> Confi
         sections[name] = _value(tables, name, Config, places)
 
     config = Config(**sections)
-    _check_limits(config.limits, places)
     _check_roles(config, places)
     _check_nodes(config, places, {*known_roles, *BUILT_IN_ROLES, *config.roles})
     _check_hubs(config, places)
@@ -277,20 +276,6 @@ def _check_host(host: str, path: Path, places: Places) -> None:
     except ValueError:
         if not _HOST.fullmatch(host) or host.replace(".", "").isdigit():
             places.refuse(path, f'"{host}" is no host name or address (no scheme, no port)')
-
-
-def _check_limits(limits: Limits, places: Places) -> None:
-    if limits.body_bytes_max < limits.frame_bytes_max:
-        places.refuse(
-            ("limits", "body_bytes_max"),
-            f"must be at least limits.frame_bytes_max ({limits.frame_bytes_max}); raise it",
-        )
-    if limits.send_queue_bytes_max < limits.body_bytes_max:
-        places.refuse(
-            ("limits", "send_queue_bytes_max"),
-            f"must be at least limits.body_bytes_max ({limits.body_bytes_max}), or such a body "
-            "could never be sent; raise it",
-        )
 
 
 def _check_roles(config: Config, places: Places) -> None:

@@ -80,14 +80,8 @@ class KeysConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a process takes before it refuses. Each bounds memory, or the harm of one peer."""
 
-    frame_bytes_max: Annotated[int, Meta(ge=1 << 10, le=1 << 20)] = 64 << 10
-    """Bytes of small messages joined into one frame. More saves work, and delays the first."""
-
-    body_bytes_max: Annotated[int, Meta(ge=1 << 10, le=1 << 30)] = 16 << 20
-    """Bytes of one message's body; a larger one is dropped and counted."""
-
-    send_queue_bytes_max: Annotated[int, Meta(ge=1 << 10, le=1 << 34)] = 32 << 20
-    """Bytes waiting for one peer; then sending fails. At least one body must fit."""
+    send_queue_bytes_max: Annotated[int, Meta(ge=17 << 20, le=1 << 34)] = 32 << 20
+    """Bytes waiting for one peer; then sending fails. At least one body (16 MiB) must fit."""
 
     inbox_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096
     """Requests waiting for a free worker; then `Refused("busy")`."""
@@ -116,7 +110,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Timings that fit together: `lan`, `paper` (the papers' own), or `fast` (for tests)."""
 
     heal: bool = True
-    """Agents restart their hubs unasked, and peers restart each other; off to look at a corpse."""
+    """Agents restart their hubs unasked; off to look at a corpse."""
 
     allow_plain: bool = False
     """Speak without encryption beyond this machine, though there are no keys. Anyone may listen."""

@@ -12,7 +12,7 @@ BODY_FOLLOWS, and the body is the next part of the same ZeroMQ message.
 What always holds:
   F1  Whatever the bytes, `unjoin` returns or raises `RemoteProtocolError`; nothing else.
   F2  A record that cannot be read spoils itself alone, as long as its lengths make sense.
-  F3  No frame is longer than `FRAME_BYTES_MAX`, no body longer than the given limit.
+  F3  No frame is longer than `FRAME_BYTES_MAX`, and no body than `BODY_BYTES_MAX`.
 
 How the wire may change: a field may be added at the end of a header or message, with a
 default; old peers ignore it. Nothing is renamed, reordered, retyped or reused. A change that
@@ -122,6 +122,8 @@ def unjoin(frame: bytes, following: Body | None = None) -> tuple[list[Record], i
     size = len(frame)
     if not 0 < size <= FRAME_BYTES_MAX or frame[0] != VERSION:  # F3
         raise RemoteProtocolError(f"frame of {size} bytes, version {frame[:1].hex() or 'none'}")
+    if following is not None and len(following) > BODY_BYTES_MAX:  # F3
+        raise RemoteProtocolError(f"body of {len(following)} bytes")
     records: list[Record] = []
     unreadable, at = 0, 1
     while at < size:

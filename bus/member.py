@@ -40,6 +40,7 @@ EXIT_TOPIC = "exit"
 PING_S_MIN = 0.1  # However short the period, a ping gets this long on a busy machine.
 KEYS_CHECK_S = 2.0  # A revoked key is cut off within 10 s; this is our part of it.
 LOOP_S_MAX = 0.5
+UNTOLD_EVENTS_MAX = 100  # Events of the first moments, kept until a hub is there to carry them.
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,8 @@ class Member:
         self._metrics: MetricsServer | None = None
         self._loops: list[gevent.Greenlet[..., None]] = []
         self._closed = False
+        self._heard_ourselves = False
+        self._untold: list[Happening] = []
         beacons = config.beacons
         self.liveness = Liveness(
             identity.id,
@@ -114,7 +117,11 @@ class Member:
     def event(self, kind: str, subject: str, reason: str) -> None:
         """Tell people, and the monitor, of something notable."""
         log.info("%s %s: %s", kind, subject, reason)
-        self.news.publish(EVENT_TOPIC, Happening(kind, subject, reason))
+        happening = Happening(kind, subject, reason)
+        if self._heard_ourselves:
+            self.news.publish(EVENT_TOPIC, happening)
+        elif len(self._untold) < UNTOLD_EVENTS_MAX:
+            self._untold.append(happening)
 
     def peers(self, role: str = "") -> list[Peer]:
         """Everyone to rely on now, of that role if one is given."""
@@ -227,6 +234,11 @@ class Member:
             gevent.sleep(min(max(self.liveness.wake_at - now(), 0.005), LOOP_S_MAX))
 
     def _heard_beacon(self, header: NewsHeader, beacon: Beacon) -> None:
+        if not self._heard_ourselves and header.sender == self.identity.id:
+            self._heard_ourselves = True  # A hub carries what we say: nothing is said in vain.
+            for happening in self._untold:
+                self.news.publish(EVENT_TOPIC, happening)
+            self._untold.clear()
         outputs = self.liveness.heard(header.sender, header.incarnation, beacon, now())
         if outputs:
             self._perform(outputs)

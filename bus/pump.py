@@ -41,7 +41,10 @@ from bus.frames import BODY_BYTES_MAX, FRAME_BYTES_MAX, Body, Header, Record, un
 from bus.outbox import SEND_QUEUE_BYTES_MAX, Outbox
 
 LOOK_MESSAGES_MAX = 256  # One look receives at most this many; then others have their turn (P2).
+FLUSH_RECORDS = 64  # So many in one turn leave at once: 1.7 times as fast as all at its end.
 SAFETY_CHECK_S = 2.0
+HANDSHAKE_MS_MAX = 2000  # A peer told "not now" tries again after this, not after 30 s.
+REBIND_S_MAX = 5.0
 HIGH_WATER_FRAMES = 64  # Small, so that waiting happens where it is seen: in our own queues.
 NEWS_HIGH_WATER_FRAMES = 10_000  # News has no second try at one hub; bursts of beacons must fit.
 BLOCKED_RETRY_S = 0.005
@@ -177,6 +180,13 @@ class Pump:
             port.close()
         self._context.destroy(linger=LINGER_MS)
 
+    def disown(self) -> None:
+        """In a forked child: to look at the parent's sockets there would spin for ever."""
+        self.forked = True
+        self._safety.stop()
+        for port in self._ports:
+            port.disown()
+
     def socket(self, kind: int) -> "zmq.Socket[bytes]":
         socket: zmq.Socket[bytes] = self._context.socket(kind)
         socket.set(zmq.LINGER, LINGER_MS)
@@ -185,6 +195,7 @@ class Pump:
         socket.set(zmq.RCVHWM, HIGH_WATER_FRAMES)
         socket.set(zmq.TCP_KEEPALIVE, 1)
         socket.set(zmq.TCP_KEEPALIVE_IDLE, 30)
+        socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS_MAX)
         socket.set(zmq.RECONNECT_IVL, 50)
         socket.set(zmq.RECONNECT_IVL_MAX, 1000)
         return socket
@@ -215,6 +226,7 @@ class Pump:
         try:
             socket.bind(address)
         except zmq.ZMQError as error:
+            socket.close(0)
             why = _BIND_TROUBLE.get(error.errno or 0, f"cannot be bound: {error}")
             raise ConfigError(f"{address} {why}") from error
         return cast(bytes, socket.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
@@ -252,6 +264,7 @@ class Port:
         self._loop = pump.hub.loop
         self._run_callback = self._loop.run_callback
         self._turn_is_due = False
+        self._queued = 0
         self._blocked = False
         self._closed = False
         self._watcher = self._loop.io(socket.fileno(), _READ)
@@ -270,6 +283,10 @@ class Port:
         self._watcher.close()
         self._pump.remove(self)
         self._socket.close(LINGER_MS)
+
+    def disown(self) -> None:
+        self._closed = True
+        self._watcher.stop()
 
     def rescue(self) -> None:
         """The safety check: look, although nobody said so, and count what that found (P5)."""
@@ -309,6 +326,8 @@ class Port:
             try:
                 receive_one()
             except zmq.Again:  # P1: until nothing is left.
+                return
+            if self._closed:  # By what it heard; or we are a child that was forked there.
                 return
         self._ask_for_turn()  # P2
 
@@ -393,7 +412,11 @@ class Dealer(Port):
         self._traffic.records_out += 1
         if not self._turn_is_due:
             self._turn_is_due = True
+            self._queued = 0
             self._run_callback(self._turn)
+        self._queued += 1
+        if self._queued % FLUSH_RECORDS == 0:
+            self._flush()  # The peer need not idle until we are done; the turn ends with a look.
         return True
 
     def _flush(self) -> None:
@@ -464,7 +487,11 @@ class Router(Port):
         self._traffic.records_out += 1
         if not self._turn_is_due:
             self._turn_is_due = True
+            self._queued = 0
             self._run_callback(self._turn)
+        self._queued += 1
+        if self._queued % FLUSH_RECORDS == 0:
+            self._flush()  # The peer need not idle until we are done; the turn ends with a look.
 
     def _flush(self) -> None:
         if not self._outboxes:
@@ -628,7 +655,14 @@ class Relay:
     def rebind(self) -> None:
         """Cut everyone off; who still may comes back by itself, who was revoked does not."""
         self.close()
-        self._bind()
+        deadline = now() + REBIND_S_MAX
+        while True:
+            try:
+                return self._bind()
+            except ConfigError:  # libzmq closes in the background: the port is not free at once.
+                if now() >= deadline:
+                    raise
+            gevent.sleep(0.01)
 
     def close(self) -> None:
         self._inlet.close()
@@ -637,7 +671,11 @@ class Relay:
     def _bind(self) -> None:
         subscribe_at, publish_at = self._addresses
         self._outlet = _RelayPort(self._pump, zmq.XPUB, subscribe_at, "listen")
-        self._inlet = _RelayPort(self._pump, zmq.XSUB, publish_at, "publish")
+        try:
+            self._inlet = _RelayPort(self._pump, zmq.XSUB, publish_at, "publish")
+        except ConfigError:
+            self._outlet.close()
+            raise
         self._outlet.pass_to(self._inlet)
         self._inlet.pass_to(self._outlet)
 
@@ -733,7 +771,7 @@ _pumps: "weakref.WeakSet[Pump]" = weakref.WeakSet()
 
 def _disown_after_fork() -> None:
     for pump in _pumps:
-        pump.forked = True
+        pump.disown()
 
 
 os.register_at_fork(after_in_child=_disown_after_fork)

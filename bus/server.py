@@ -25,7 +25,18 @@ from greenlet import getcurrent, greenlet
 from bus.clock import now
 from bus.delay import QueueDelays
 from bus.errors import RemoteProtocolError
-from bus.frames import Ask, Body, Cancel, Header, MessageDecoder, Refusal, Reply, encode_header, raw
+from bus.frames import (
+    BODY_BYTES_MAX,
+    Ask,
+    Body,
+    Cancel,
+    Header,
+    MessageDecoder,
+    Refusal,
+    Reply,
+    encode_header,
+    raw,
+)
 from bus.identity import Identity
 from bus.messages import Message, Ping, Pong, Refused
 from bus.pump import Pump
@@ -225,32 +236,42 @@ class Server:
             del self._calls[call.address]
             return
         handler, _ = self._handlers[type(call.message)]
+        encoded: tuple[bytes, Body] = (b"", b"")
         try:
             answer = handler(call)
-        except Exception as error:  # A crashing handler harms only its own request.
+            if not isinstance(answer, Refused):
+                encoded = self._encoded(call, answer, started_at - call.arrived_at)
+        except (Exception, gevent.Timeout, gevent.GreenletExit) as error:
+            # A crashing handler harms only its own request.
             log.exception("handler of %s failed", type(call.message).__name__)
             self.failed += 1
             answer = Refused("failed", f"{type(error).__name__}: {error}")
         finally:
             del self._calls[call.address]
-        self._answer(call, answer, started_at - call.arrived_at)
-
-    def _answer(
-        self, call: Call[Message], answer: Message | Answer | Refused, queued_s: float
-    ) -> None:
-        routing_id, request_id = call.address
-        if call.cancelled:
+        if call.cancelled or now() >= call.until:
             self.expired += 1  # S1
-            return
-        if isinstance(answer, Refused):
-            self._refuse(routing_id, request_id, answer, call.until)
-            return
+        elif isinstance(answer, Refused):
+            self._refuse(*call.address, answer, call.until)
+        else:
+            self.answered += 1
+            self._router.send(call.address[0], *encoded, call.until)
+
+    def _encoded(
+        self, call: Call[Message], answer: Message | Answer, queued_s: float
+    ) -> tuple[bytes, Body]:
+        """Header and body of the answer; raises if that is none that could be sent."""
         if not isinstance(answer, Answer):
             answer = Answer(answer)
+        if not isinstance(answer.message, Message):
+            raise TypeError(f"{type(answer.message).__name__} is not a message")
+        if not isinstance(answer.body, bytes | memoryview):
+            raise TypeError(f"a body is bytes, not {type(answer.body).__name__}")
+        if len(answer.body) > BODY_BYTES_MAX:
+            raise ValueError(f"body of {len(answer.body)} bytes: at most {BODY_BYTES_MAX}")
         me = self._identity
-        header = Reply(request_id, me.id, me.incarnation, int(queued_s * 1e6), raw(answer.message))
-        self.answered += 1
-        self._router.send(routing_id, encode_header(header), answer.body, call.until)
+        queued_us = int(queued_s * 1e6)
+        header = Reply(call.request_id, me.id, me.incarnation, queued_us, raw(answer.message))
+        return encode_header(header), answer.body
 
     def _refuse(
         self, routing_id: bytes, request_id: int, refused: Refused, until: float = math.inf

@@ -94,7 +94,7 @@ class _Scan:
         return path
 
     def _note(self, path: Path) -> None:
-        self.lines.setdefault(path, self._line)
+        self.lines.setdefault(path, self._line)  # T1: a table may be opened again further down.
 
     # Values. Only their ends matter here, and the keys inside them.
 

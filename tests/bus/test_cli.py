@@ -30,8 +30,8 @@ MODULES = {
     "made_up/__init__.py": "raise RuntimeError('imported')",
     "made_up/fail.py": "def :",
     "made_up/flood.py": "",
-    "made_up/heavy.py": "'''Lifts more than would fit into one line of a terminal, and so goes on in"
-    " the next, where it is easily told apart from the name of a command'''",
+    "made_up/heavy.py": "'''Lifts more than would fit into one line of a terminal, and so goes on"
+    " in the next, where it is easily told apart from the name of a command'''",
     "made_up/sub/greet.py": "'''`softstate greet`: say hello.\n\nMore.\n'''\n",
     "hello/__init__.py": "'''Says hello, and how often.'''\n",
 }

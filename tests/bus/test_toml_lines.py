@@ -6,6 +6,7 @@ line by line so that the right answer is known, and the paths compared with what
 
 import tomllib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,7 +79,8 @@ def test_array_of_tables_counts_its_tables() -> None:
 
 
 def test_windows_line_ends_count_as_one_line() -> None:
-    assert key_lines("a = 1\r\nb = 2\r\n") == {("a",): 1, ("b",): 2}
+    text = "a = 1\r\n\r\n[t] # x\r\nb = [\r\n1]\r\n"
+    assert key_lines(text) == {("a",): 1, ("t",): 3, ("t", "b"): 4, ("t", "b", 0): 5}
 
 
 def test_line_of_a_missing_key_is_the_line_of_its_table() -> None:
@@ -141,6 +143,11 @@ def test_random_documents_have_every_path_and_the_right_lines(
 @given(st.text(alphabet="[]{}=.,#\"'\\ab1\n \t\r", max_size=200))
 def test_any_text_is_scanned_without_an_error(text: str) -> None:
     assert all(1 <= line <= text.count("\n") + 1 for line in key_lines(text).values())
+
+
+@pytest.mark.parametrize("text", ["= 1", "a = [}", "a = [\n}]", "a = {= 1}", "[", "[[a", "a ="])
+def test_scan_of_what_is_no_value_or_key_ends(text: str) -> None:
+    assert set(key_lines(text)) <= {("a",), ("a", 0)}
 
 
 def test_endless_nesting_is_left_at_a_bounded_depth() -> None:

@@ -1,0 +1,71 @@
+"""Be the agent of one node: wiring only. `softstate node NAME` runs this as its child."""
+
+import logging
+from pathlib import Path
+
+from bus.clock import now, wall_s
+from bus.config import NODE, Config, installed_roles
+from bus.errors import ConfigError
+from bus.identity import Identity
+from bus.member import Member
+from roles.agent import Agent, AgentConfig
+from roles.incarnations import recall
+from roles.lines import Lines
+from roles.node import NodeShell
+from roles.output import Output
+from roles.watchdog import REFUSED, REPLACED
+
+
+def run_agent(config: Config, node: str, restarts: int) -> int:
+    """Serve until told to end; the value is an exit code."""
+    components = config.components()
+    agent_id = next(
+        planned.id for planned in components if (planned.role, planned.node) == (NODE, node)
+    )
+    output = Output(1)
+    _log_to(output, agent_id)
+    store = Path(config.run_directory) / f"incarnations-{node}.json"
+    incarnations, trouble = recall(store)
+    wall_ms = int(wall_s() * 1000)
+    incarnation = max(incarnations.get(agent_id, 0) + 1, wall_ms)
+    try:
+        member = Member.join(config, Identity(agent_id, NODE, node, incarnation), restarts=restarts)
+    except ConfigError as error:
+        output.say(f"{agent_id} | {error}")
+        output.close()
+        return REFUSED
+    try:
+        if trouble:
+            member.event("degraded", agent_id, trouble)
+        agent = Agent(
+            [planned for planned in components if planned.node == node and planned.role != NODE],
+            AgentConfig(roles=installed_roles() | config.roles.keys(), heal=config.heal),
+            incarnations=incarnations,
+            restarts=restarts,
+            wall_ms=wall_ms,
+            now=now(),
+        )
+        NodeShell(member, agent, output, store).run()
+    finally:
+        member.close()
+        output.close()
+    return REPLACED if member.resigned else 0
+
+
+class _ToOutput(logging.Handler):
+    """Our own log lines go the way of our children's, so that a stuck terminal stops nothing."""
+
+    def __init__(self, output: Output, name: str) -> None:
+        super().__init__()
+        self._output = output
+        self._lines = Lines(name)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record).encode(errors="replace")
+        self._output.write(self._lines.add(text + b"\n"))
+
+
+def _log_to(output: Output, name: str) -> None:
+    handler = _ToOutput(output, name)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

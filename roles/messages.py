@@ -1,0 +1,133 @@
+"""Every message of the roles layer. The rules for adding and changing one are in `bus.messages`.
+
+A node agent answers them at its endpoint; find one as any peer with the role `node`.
+"""
+
+from typing import Literal, TypeVar
+
+import msgspec
+
+from bus.errors import RemoteProtocolError
+from bus.messages import Message, State
+
+
+class StartProcess(Message, frozen=True, tag="start-process"):
+    """Have `id` run on your node. What runs already is left alone. Permission: control."""
+
+    id: str
+
+
+class EndProcess(Message, frozen=True, tag="end-process"):
+    """Have `id` end, and stay ended until it is asked for. Permission: control."""
+
+    id: str
+    how: Literal["term", "kill"] = "term"
+    """`term`: in good order, and killed if that takes too long; `kill`: at once."""
+
+
+class PauseProcess(Message, frozen=True, tag="pause-process"):
+    """Stop `id` in its tracks (SIGSTOP), as a fault for tests. Permission: control."""
+
+    id: str
+
+
+class ResumeProcess(Message, frozen=True, tag="resume-process"):
+    """Let a paused `id` go on. Permission: control."""
+
+    id: str
+
+
+class ProcessDescribed(Message, frozen=True, tag="process-described"):
+    """The answer to all four: this is how `id` stands now, in the eyes of the agent."""
+
+    id: str
+    pid: int
+    """0 if it does not run."""
+    incarnation: int
+    """Of the process that runs, else of the last one known; 0 for none."""
+    due_s: float = 0.0
+    """How long until it is started, if it ended so often that it has to wait."""
+
+
+class DescribeCluster(Message, frozen=True, tag="describe-cluster"):
+    """Tell me of every process you know."""
+
+
+class ClusterDescribed(Message, frozen=True, tag="cluster-described"):
+    """The answer, with `ClusterRows` in its body: there may be thousands."""
+
+    count: int
+
+
+class RecentEvents(Message, frozen=True, tag="recent-events"):
+    """Tell me the last `count` notable things that you heard of."""
+
+    count: int
+
+
+class EventsDescribed(Message, frozen=True, tag="events-described"):
+    """The answer, with `EventRows` in its body, oldest first."""
+
+    count: int
+
+
+# What rides in bodies. The same rules hold: add at the end, with a default.
+
+
+class Component(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One row of `softstate status`: exactly the fields of `status --json`."""
+
+    id: str
+    role: str
+    node: str
+    pid: int
+    """0 for one that the configuration asks for and nobody has heard of."""
+    state: State
+    age_s: float
+    restarts: int
+    cpu: float
+    """Cores used of late."""
+    rss_bytes: int
+    linked: bool
+
+
+class ClusterRows(msgspec.Struct, frozen=True, array_like=True):
+    """Every process that the agent knows or the configuration asks for, by id."""
+
+    components: list[Component]
+    incarnations: list[int]
+    """Of each component, in the same order; 0 for one that was never heard of."""
+
+
+class PastEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A `bus.events.Event` as it leaves a process: with its age for its time."""
+
+    kind: str
+    subject: str
+    reason: str
+    by: str
+    incarnation: int
+    sequence: int
+    age_s: float
+
+
+class EventRows(msgspec.Struct, frozen=True, array_like=True):
+    """What an agent remembers, oldest first."""
+
+    events: list[PastEvent]
+
+
+Rows = TypeVar("Rows", ClusterRows, EventRows)
+
+
+def encode_rows(rows: ClusterRows | EventRows) -> bytes:
+    """Rows as the body of an answer."""
+    return msgspec.msgpack.encode(rows)
+
+
+def decode_rows(body: bytes | memoryview, kind: type[Rows]) -> Rows:
+    """The body of an answer as rows; garbage is a `RemoteProtocolError`."""
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"rows that cannot be read: {error}") from error

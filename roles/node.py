@@ -1,0 +1,262 @@
+"""Run a node agent for real: start and end processes, answer for them, tell of their ends.
+
+A thin shell around `roles.agent`, which decides. It also keeps the newest events, describes the
+cluster to whoever asks, and tells the cluster what the liveness table noticed (one agent does, the
+first that is live, so that one death is one event).
+"""
+
+import logging
+from pathlib import Path
+from typing import TypeVar
+
+import gevent
+from gevent.event import Event as Flag
+
+from bus.clock import now
+from bus.config import NODE, Config
+from bus.events import Event, EventRing
+from bus.frames import News
+from bus.member import EVENT_TOPIC, EXIT_TOPIC, Member
+from bus.messages import Exited, Happening, Message, Refused
+from bus.peers import Change
+from bus.server import Answer, Call
+from roles.agent import Action, Agent, Due, Ending, Report, Running, Signal, Spawn, Spawning
+from roles.incarnations import remember
+from roles.invoke import environment, softstate
+from roles.messages import (
+    ClusterDescribed,
+    DescribeCluster,
+    EndProcess,
+    EventRows,
+    EventsDescribed,
+    PastEvent,
+    PauseProcess,
+    ProcessDescribed,
+    RecentEvents,
+    ResumeProcess,
+    StartProcess,
+    encode_rows,
+)
+from roles.output import Output
+from roles.process import Children
+from roles.view import cluster_rows, ready_line, told_of
+
+M = TypeVar("M", bound=Message)
+
+CONTROL = "control"
+
+WAIT_S_MAX = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class NodeShell:
+    def __init__(self, member: Member, agent: Agent, output: Output, store: Path) -> None:
+        self._member = member
+        self._agent = agent
+        self._output = output
+        self._children = Children(output)
+        self._store = store
+        self._store_trouble = ""
+        self._events = EventRing()
+        self._news = Flag()
+        self._ready_said = False
+        self._began_at = now()
+        member.subscribe(EVENT_TOPIC, Happening, self._heard_event)
+        member.on_change(self._changed)
+        self._serve()
+
+    def run(self) -> None:
+        """Serve until this process is told to end; then end every child first."""
+        loop = gevent.spawn(self._loop)
+        try:
+            self._member.live()
+            self._member.wait()
+        finally:
+            loop.kill()
+            self._end_children()
+
+    def _loop(self) -> None:
+        while True:
+            self._perform(self._agent.advance(now()))
+            self._say_ready()
+            self._news.clear()
+            self._news.wait(min(max(self._agent.wake_at - now(), 0.001), WAIT_S_MAX))
+
+    def _end_children(self) -> None:
+        self._member.state = "draining"
+        self._perform(self._agent.stop(now()))
+        while not self._agent.finished:
+            self._news.clear()
+            self._news.wait(max(self._agent.wake_at - now(), 0.001))
+            self._perform(self._agent.advance(now()))
+        self._children.close()
+
+    # What the machine wants done.
+
+    def _perform(self, actions: list[Action]) -> None:
+        if any(isinstance(action, Spawn) for action in actions):
+            self._remember()  # Before it is used: no later life may have it again.
+        for action in actions:
+            match action:
+                case Spawn():
+                    self._spawn(action)
+                case Signal(pid=pid, name=name):
+                    self._children.signal(pid, name)
+                case Report():
+                    self._report(action)
+        if actions:
+            self._news.set()
+
+    def _spawn(self, spawn: Spawn) -> None:
+        command = softstate(
+            spawn.role,
+            *("--id", spawn.id),
+            *("--node", self._member.identity.node),
+            *("--config", self._member.config.source),
+            *("--incarnation", str(spawn.incarnation)),
+            *("--restarts", str(spawn.restarts)),
+        )
+
+        def exited(pid: int, code: int) -> None:
+            gevent.spawn(self._exited, spawn.id, pid, code)  # We are inside the event loop here.
+
+        try:
+            pid = self._children.spawn(spawn.id, command, environment(), exited)
+        except OSError as error:
+            reason = f"could not be started: {error.strerror}"
+            self._perform(self._agent.failed(spawn.id, spawn.incarnation, reason, now()))
+        else:
+            self._perform(self._agent.started(spawn.id, spawn.incarnation, pid, now()))
+
+    def _exited(self, component_id: str, pid: int, code: int) -> None:
+        self._perform(self._agent.exited(component_id, pid, code, now()))
+        self._news.set()
+
+    def _report(self, report: Report) -> None:
+        exited = Exited(report.id, report.incarnation, report.pid, report.code, report.reason)
+        self._member.publish(EXIT_TOPIC, exited)
+        # The hubs may be what has ended: our own table is told directly.
+        self._member.liveness.exited(report.id, report.incarnation, report.reason, now())
+        self._member.event("exited", report.id, report.reason)
+
+    def _remember(self) -> None:
+        trouble = remember(self._store, {**self._agent.incarnations, **self._own_incarnation()})
+        if trouble and trouble != self._store_trouble:
+            self._member.event("degraded", self._member.identity.id, trouble)
+        self._store_trouble = trouble
+
+    def _own_incarnation(self) -> dict[str, int]:
+        return {self._member.identity.id: self._member.identity.incarnation}
+
+    # What others ask.
+
+    def _serve(self) -> None:
+        on = self._member.server.on
+        on(StartProcess, self._start, permission=CONTROL)
+        on(EndProcess, self._end, permission=CONTROL)
+        on(PauseProcess, self._pause, permission=CONTROL)
+        on(ResumeProcess, self._resume, permission=CONTROL)
+        on(DescribeCluster, self._describe)
+        on(RecentEvents, self._recent_events)
+
+    def _start(self, call: Call[StartProcess]) -> Message | Refused:
+        component_id = call.message.id
+        peer = self._member.liveness.peer(component_id)
+        seen = 0 if peer is None else peer.incarnation
+        return self._asked(call, component_id, self._agent.start(component_id, now(), seen=seen))
+
+    def _end(self, call: Call[EndProcess]) -> Message | Refused:
+        component_id, how = call.message.id, call.message.how
+        return self._asked(call, component_id, self._agent.end(component_id, how, now()))
+
+    def _pause(self, call: Call[PauseProcess]) -> Message | Refused:
+        return self._asked(call, call.message.id, self._agent.pause(call.message.id))
+
+    def _resume(self, call: Call[ResumeProcess]) -> Message | Refused:
+        return self._asked(call, call.message.id, self._agent.resume(call.message.id))
+
+    def _asked(
+        self, call: Call[M], component_id: str, answer: list[Action] | Refused
+    ) -> Message | Refused:
+        verb = type(call.message).__name__
+        if isinstance(answer, Refused):
+            self._member.event("refused", component_id, f"{verb} of {call.sender}: {answer.detail}")
+            return answer
+        log.info("%s %s, asked by %s", verb, component_id, call.sender)
+        self._perform(answer)
+        return self._process(component_id)
+
+    def _process(self, component_id: str) -> ProcessDescribed:
+        last = self._agent.incarnations.get(component_id, 0)
+        match self._agent.states().get(component_id):
+            case (
+                Running(pid=pid, incarnation=incarnation) | Ending(pid=pid, incarnation=incarnation)
+            ):
+                return ProcessDescribed(component_id, pid, incarnation)
+            case Spawning(incarnation=incarnation):
+                return ProcessDescribed(component_id, 0, incarnation)
+            case Due(at=at):
+                return ProcessDescribed(component_id, 0, last, max(at - now(), 0.0))
+            case _:
+                return ProcessDescribed(component_id, 0, last)
+
+    def _describe(self, call: Call[DescribeCluster]) -> Answer:
+        asked_at = now()
+        rows = cluster_rows(self._member, asked_at - self._began_at, asked_at)
+        return Answer(ClusterDescribed(len(rows.components)), encode_rows(rows))
+
+    def _recent_events(self, call: Call[RecentEvents]) -> Answer:
+        asked_at = now()
+        events = [
+            PastEvent(
+                event.kind,
+                event.subject,
+                event.reason,
+                event.by,
+                event.incarnation,
+                event.sequence,
+                age_s=asked_at - event.heard_at,
+            )
+            for event in self._events.recent(max(0, call.message.count))
+        ]
+        return Answer(EventsDescribed(len(events)), encode_rows(EventRows(events)))
+
+    # What is heard.
+
+    def _heard_event(self, header: News, happening: Happening) -> None:
+        self._events.add(
+            Event(
+                happening.kind,
+                happening.subject,
+                happening.reason,
+                header.sender,
+                header.incarnation,
+                header.sequence,
+                heard_at=now(),
+            )
+        )
+
+    def _changed(self, change: Change) -> None:
+        self._news.set()
+        told = told_of(change)
+        if told is not None and self._is_first_agent():
+            gevent.spawn(self._member.event, *told)  # We are inside the event loop here.
+
+    def _is_first_agent(self) -> bool:
+        """Whether no live agent comes before us in the configuration."""
+        live = {peer.id for peer in self._member.peers(NODE)} | {self._member.identity.id}
+        order = [planned.id for planned in self._member.config.components()]
+        return next((known for known in order if known in live), "") == self._member.identity.id
+
+    def _say_ready(self) -> None:
+        if self._ready_said or not is_first_node(self._member.config, self._member.identity.node):
+            return
+        line = ready_line(self._member, now() - self._began_at)
+        if line:
+            self._ready_said = True
+            self._output.say(line)
+
+
+def is_first_node(config: Config, node: str) -> bool:
+    return next(iter(config.nodes), "") == node

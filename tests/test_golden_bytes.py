@@ -1,0 +1,172 @@
+"""The wire: bytes that old peers already speak, and bytes that nobody should.
+
+Each header and each message of our packages has its bytes written down. A change that alters
+them breaks running clusters, and breaks this test first.
+"""
+
+import contextlib
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import roles.messages as roles_messages
+from bus import messages
+from bus.errors import RemoteProtocolError
+from bus.frames import (
+    LENGTHS,
+    VERSION_BYTE,
+    Ask,
+    Cancel,
+    Header,
+    MessageDecoder,
+    News,
+    Refusal,
+    Reply,
+    encode_header,
+    raw,
+    unjoin,
+)
+from bus.messages import Beacon, Exited, Happening, Message, Ping, Pong
+
+PING = raw(Ping())
+BEACON = Beacon(
+    "brick",
+    "n1",
+    42,
+    "tcp://127.0.0.1:7",
+    "live",
+    1.5,
+    2,
+    linked=False,
+    period_s=1.0,
+    metrics_url="",
+    statistics={"cpu": 0.5},
+)
+
+HEADERS: dict[str, Header] = {
+    "ask": Ask(7, "stub-1", 3, 60_000, 1, 99, PING),
+    "reply": Reply(7, "brick-1", 3, 12, PING),
+    "refusal": Refusal(7, "busy", "the inbox is full", 100_000),
+    "cancel": Cancel(7),
+    "news": News("brick-1", 3, 4, 99, PING),
+}
+MESSAGES: list[Message] = [
+    Ping(),
+    Pong("brick-1", 3),
+    BEACON,
+    Exited("brick-1", 3, 42, -9, "killed"),
+    Happening("died", "brick-1", "silent"),
+    roles_messages.StartProcess("brick-1"),
+    roles_messages.EndProcess("brick-1", "kill"),
+    roles_messages.PauseProcess("brick-1"),
+    roles_messages.ResumeProcess("brick-1"),
+    roles_messages.ProcessDescribed("brick-1", 42, 3, 0.5),
+    roles_messages.DescribeCluster(),
+    roles_messages.ClusterDescribed(6),
+    roles_messages.RecentEvents(10),
+    roles_messages.EventsDescribed(10),
+]
+GOLDEN: dict[str, str] = {
+    "ask": "980107a6737475622d3103cdea60016391a470696e67",
+    "reply": "960207a7627269636b2d31030c91a470696e67",
+    "refusal": "950307a462757379b174686520696e626f782069732066756c6cce000186a0",
+    "cancel": "920407",
+    "news": "9605a7627269636b2d3103046391a470696e67",
+    "Ping": "91a470696e67",
+    "Pong": "93a4706f6e67a7627269636b2d3103",
+    "Beacon": (
+        "9ca6626561636f6ea5627269636ba26e312ab17463703a2f2f3132372e302e302e313a37a46c6976"
+        "65cb3ff800000000000002c2cb3ff0000000000000a081a3637075cb3fe0000000000000"
+    ),
+    "Exited": "96a6657869746564a7627269636b2d31032af7a66b696c6c6564",
+    "Happening": "94a56576656e74a464696564a7627269636b2d31a673696c656e74",
+    "StartProcess": "92ad73746172742d70726f63657373a7627269636b2d31",
+    "EndProcess": "93ab656e642d70726f63657373a7627269636b2d31a46b696c6c",
+    "PauseProcess": "92ad70617573652d70726f63657373a7627269636b2d31",
+    "ResumeProcess": "92ae726573756d652d70726f63657373a7627269636b2d31",
+    "ProcessDescribed": (
+        "95b170726f636573732d646573637269626564a7627269636b2d312a03cb3fe0000000000000"
+    ),
+    "DescribeCluster": "91b064657363726962652d636c7573746572",
+    "ClusterDescribed": "92b1636c75737465722d64657363726962656406",
+    "RecentEvents": "92ad726563656e742d6576656e74730a",
+    "EventsDescribed": "92b06576656e74732d6465736372696265640a",
+}
+
+
+def framed(header: bytes, body: bytes = b"") -> bytes:
+    return VERSION_BYTE + LENGTHS.pack(len(header), len(body)) + header + body
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_header_is_as_old_peers_speak_it(name: str) -> None:
+    encoded = encode_header(HEADERS[name])
+    assert encoded.hex() == GOLDEN[name]
+    [(header, body)], unreadable = unjoin(framed(encoded, b"body"))
+    assert (encode_header(header).hex(), body, unreadable) == (GOLDEN[name], b"body", 0)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_message_is_as_old_peers_speak_it(message: Message) -> None:
+    encoded = msgspec.msgpack.encode(message)
+    assert encoded.hex() == GOLDEN[type(message).__name__]
+    decoder = MessageDecoder(*{type(each) for each in MESSAGES})
+    assert decoder.decode(msgspec.Raw(encoded)) == message
+
+
+def test_every_message_of_ours_has_golden_bytes() -> None:
+    ours = {
+        kind
+        for module in (messages, roles_messages)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
+    }
+    assert {type(message) for message in MESSAGES} == ours
+
+
+def test_field_added_by_a_newer_peer_is_ignored() -> None:
+    newer = bytes.fromhex("93") + bytes.fromhex(GOLDEN["cancel"])[1:] + b"\xc3"
+    [(header, _)], unreadable = unjoin(framed(newer))
+    assert (header, unreadable) == (Cancel(7), 0)
+
+
+def test_unreadable_record_spoils_itself_alone() -> None:
+    good = encode_header(Cancel(1))
+    frame = framed(good) + framed(b"\xc1")[1:] + framed(good)[1:]
+    records, unreadable = unjoin(frame)
+    assert ([header for header, _ in records], unreadable) == ([Cancel(1), Cancel(1)], 1)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\x02" + framed(b"")[1:],
+        framed(b"\x92\x04\x01")[:-1],
+        VERSION_BYTE + LENGTHS.pack(0, 0xFFFFFFFF),
+        VERSION_BYTE + LENGTHS.pack(0xFFFFFFF0, 0),
+        VERSION_BYTE + bytes(64 * 1024),
+    ],
+    ids=["empty", "other version", "cut off", "body missing", "length absurd", "too long"],
+)
+def test_bad_frame_raises_remote_protocol_error(frame: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        unjoin(frame)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.binary(max_size=200))
+def test_garbage_raises_remote_protocol_error_and_nothing_else(garbage: bytes) -> None:
+    with contextlib.suppress(RemoteProtocolError):
+        unjoin(garbage)
+    with contextlib.suppress(RemoteProtocolError):
+        unjoin(VERSION_BYTE + garbage)
+    _, unreadable = unjoin(framed(garbage))
+    assert unreadable in (0, 1)
+
+
+def test_endless_nesting_is_unreadable_and_no_more() -> None:
+    header = bytes.fromhex(GOLDEN["ask"])[:-6] + b"\x91" * 20_000
+    assert unjoin(framed(header)) == ([], 1)

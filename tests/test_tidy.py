@@ -1,0 +1,199 @@
+"""Rules of this codebase that no linter knows. A rule not checked here is a wish.
+
+Method: read every source file as a syntax tree; nothing is imported. A file becomes a shell, one
+that may wait, read a clock or touch the machine, only by being named in `SHELLS`, in review.
+"""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+MAY_IMPORT = {
+    "bus": {"bus"},
+    "roles": {"bus", "roles"},
+    "pinpoint": {"bus", "pinpoint"},
+    "tacc": {"bus", "roles", "tacc"},
+    "loadtest": {"bus", "roles", "pinpoint", "tacc", "loadtest"},
+    "examples": {"bus", "roles", "tacc", "examples"},
+}
+"""Imports point down only. Which of our packages each may use."""
+
+SHELLS = {
+    "bus": """cli client clock config keys member metrics news parent pump role_process server
+        vitals""",
+    "roles": """agent_process cluster hub incarnations inquiry invoke node observer output process
+        testing view watchdog commands.doctor commands.events commands.keys commands.node
+        commands.status commands.up""",
+    "pinpoint": "",
+    "tacc": "",
+    "loadtest": """bench bench_bus bench_hub child echo_ours echo_zerorpc echo_zmq fuzz
+        fuzz_processes greenlets hub_crowd hub_flood hub_members hub_requests machine meter
+        processes report runner""",
+    "examples": "hello_role",
+}
+
+IMPURE = """asyncio ctypes datetime fcntl gevent greenlet locust logging multiprocessing os psutil
+    random resource secrets select selectors shutil signal socket subprocess tempfile threading
+    time zerorpc zmq"""
+
+BORROWED = {"roles.diagnosis": "bus.config", "loadtest.beacon_frames": "bus.member"}
+"""Files that decide, and the shell each takes a struct or a name from, and nothing that acts."""
+
+ONLY_IN = {
+    "zmq": """bus.pump loadtest.echo_zmq loadtest.fuzz loadtest.hub_crowd loadtest.hub_flood
+        loadtest.machine""",
+    "prometheus_client": "bus.metrics",
+    "zerorpc": "loadtest.echo_zerorpc",
+}
+"""What is behind one door, and the doors. The rest of loadtest's are bare peers to measure by."""
+
+PROMISED_BY_ALL = {"bus.allow_list A1", "bus.frames F1", "bus.liveness L9", "bus.toml_lines T1"}
+"""Invariants that no single line upholds, so none can cite them; a test holds each."""
+
+
+class Source:
+    """One file: its name as a module, and what it imports."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        words = path.relative_to(ROOT).with_suffix("").parts
+        self.package = words[0]
+        self.module = ".".join(words).removesuffix(".__init__")
+        self.text = path.read_text()
+        self.tree = ast.parse(self.text)
+        self.docstring = ast.get_docstring(self.tree, clean=False) or ""
+        self.imports = set(_imports(self.tree))
+
+    @property
+    def is_shell(self) -> bool:
+        below = self.module.partition(".")[2]
+        return below in SHELLS[self.package].split()
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    """Modules imported anywhere in the file, but for type checkers only."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            module = node.module or ""
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+        else:
+            yield from _imports(node)
+
+
+SOURCES = [Source(path) for name in MAY_IMPORT for path in sorted((ROOT / name).rglob("*.py"))]
+MODULES = {source.module: source for source in SOURCES}
+each_source = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.module)
+
+
+def tops(source: Source) -> set[str]:
+    return {name.partition(".")[0] for name in source.imports}
+
+
+@each_source
+def test_imports_point_down_only(source: Source) -> None:
+    ours = tops(source) & (MAY_IMPORT.keys() | {"tests"})
+    assert ours <= MAY_IMPORT[source.package]
+
+
+@each_source
+def test_file_that_decides_touches_nothing(source: Source) -> None:
+    if source.is_shell:
+        return
+    touched = tops(source) & set(IMPURE.split())
+    if "random.Random" in source.imports:
+        touched.discard("random")  # As an argument: whoever calls says what is drawn.
+    assert not touched, "decisions take `now` and return actions"
+
+
+@each_source
+def test_file_that_decides_imports_no_shell(source: Source) -> None:
+    if source.is_shell or source.path.name == "__init__.py":
+        return
+    shells = {name for name in source.imports if name in MODULES and MODULES[name].is_shell}
+    assert shells <= {BORROWED.get(source.module)}, "what it needs of them: have it passed in"
+
+
+@each_source
+def test_what_is_behind_one_door_stays_there(source: Source) -> None:
+    for name, doors in ONLY_IN.items():
+        assert name not in tops(source) or source.module in doors.split(), name
+    assert source.package == "loadtest" or "locust" not in tops(source), "it patches on import"
+
+
+@each_source
+def test_file_says_what_it_is_for(source: Source) -> None:
+    if source.text.strip():
+        assert source.docstring.strip(), "the first line of its docstring is its job"
+
+
+@each_source
+def test_every_invariant_is_cited_where_it_is_upheld(source: Source) -> None:
+    numbered = re.findall(r"^ {2,4}([A-Z][0-9]+) {1,2}\S", source.docstring, re.MULTILINE)
+    below = source.text.replace(source.docstring, "", 1)
+    uncited = {f"{source.module} {n}" for n in numbered if not re.search(rf"\b{n}\b", below)}
+    assert uncited <= PROMISED_BY_ALL
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.name)
+def test_test_file_says_how_it_tests(path: Path) -> None:
+    text = path.read_text()
+    assert not text.strip() or ast.get_docstring(ast.parse(text)), "goal and method"
+
+
+def test_every_file_that_a_rule_names_exists() -> None:
+    named = {f"{package}.{name}" for package, names in SHELLS.items() for name in names.split()}
+    doors = {name for names in ONLY_IN.values() for name in names.split()}
+    assert (named | doors | BORROWED.keys()) - MODULES.keys() == set()
+
+
+def test_every_entry_point_is_a_function_that_exists() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    places = [project["scripts"], *project["entry-points"].values()]
+    missing = []
+    for place in (value for group in places for value in group.values()):
+        module, _, function = place.partition(" ")[0].partition(":")
+        body = MODULES[module].tree.body if module in MODULES else []
+        if not any(isinstance(node, ast.FunctionDef) and node.name == function for node in body):
+            missing.append(place)
+    assert missing == []
+
+
+def test_every_package_is_installed() -> None:
+    tables = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    found = {
+        source.module
+        for source in SOURCES
+        if source.path.name == "__init__.py" and source.package != "examples"
+    }
+    assert set(tables["tool"]["setuptools"]["packages"]) == found
+
+
+def test_every_direct_dependency_of_make_setup_is_pinned_exactly() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = {
+        re.split(r"[^A-Za-z0-9._-]", requirement)[0]
+        for requirement in (
+            *project["dependencies"], *extras["cluster"], *extras["bench"], *extras["dev"]
+        )
+    }  # fmt: skip
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert [pin for pin in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9.]*", pin)] == []
+    assert {_plain(name) for name in wanted} <= {_plain(pin.partition("==")[0]) for pin in pins}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
