@@ -93,6 +93,9 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     secret: str
     allowed: Permissions
 
+    def __repr__(self) -> str:
+        return f"Security(public={self.public!r})"  # Secrets stay out of logs and tracebacks.
+
 
 class Traffic:
     """Plain integers that ports bump and anyone may read."""

@@ -108,7 +108,7 @@ class LocalCluster:
         self._close()
 
     def components(self) -> list[Component]:
-        """Every process, as the first agent that answers sees it: the rows of `softstate status`."""
+        """Every process, as an agent sees it: objects with the fields of `status --json`."""
         return cluster_rows(self._linked, ASK_S_MAX).components
 
     def output(self, component_id: str) -> str:

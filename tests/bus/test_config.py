@@ -276,7 +276,7 @@ REFUSALS = {
     ),
     "queue below body": (
         HUB + "[limits]\nsend_queue_bytes_max = 70_000",
-        "3: limits.send_queue_bytes_max: Expected `int` >= 17825792",
+        "3: limits.send_queue_bytes_max: must be a whole number >= 17825792",
     ),
     "not TOML": (HUB + "preset lan", "2: not TOML: Expected '=' after a key in a key/value pair"),
     "cut off": (HUB + "\nnodes = {", "3: not TOML: Invalid initial character for a key part"),
