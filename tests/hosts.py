@@ -63,7 +63,12 @@ class Host:
         return self._holder.pid
 
     def run(
-        self, command: Sequence[str], *, text: str | None = None, timeout_s: float = COMMAND_S_MAX
+        self,
+        command: Sequence[str],
+        *,
+        text: str | None = None,
+        environ: dict[str, str] | None = None,
+        timeout_s: float = COMMAND_S_MAX,
     ) -> "subprocess.CompletedProcess[str]":
         """Run a program to its end; what it said and its exit code are in the result."""
         return subprocess.run(
@@ -72,6 +77,7 @@ class Host:
             stdin=subprocess.DEVNULL if text is None else None,
             capture_output=True,
             text=True,
+            env=environ,
             timeout=timeout_s,
             check=False,
         )

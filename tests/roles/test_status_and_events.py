@@ -82,7 +82,7 @@ def test_status_shows_a_table_and_counts(cluster: LocalCluster) -> None:
     code, out, err = run("status", "--config", source(cluster))
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0].split() == "ID NODE PID STATE UP RESTARTS CPU MEMORY".split()
+    assert lines[0].split() == ["ID", "NODE", "PID", "STATE", "UP", "RESTARTS", "CPU", "MEMORY"]
     assert lines[1].startswith("node-1 ")
     assert lines[-1] == "7 processes: 7 live"  # The test itself is one: it is linked.
 
