@@ -34,6 +34,8 @@ class Observer:
     """Sees who beacons from `with` to its end."""
 
     def __init__(self, config: Config) -> None:
+        hub = gevent.get_hub()
+        hub.NOT_ERROR = (*hub.NOT_ERROR, KeyboardInterrupt)  # Ctrl-C is no news to print.
         me = Identity(f"observer-{secrets.randbits(48)}", "observer", "", int(wall_s() * 1000))
         beacons = config.beacons
         self._config = config

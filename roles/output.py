@@ -13,6 +13,7 @@ What always holds:
 
 import os
 from collections import deque
+from collections.abc import Callable
 
 import gevent
 from gevent.event import Event
@@ -21,18 +22,26 @@ from gevent.threadpool import ThreadPool
 from bus.clock import now
 from roles.lines import LINE_BYTES_MAX
 
+TURN_S = 0.01
+
 
 class Output:
     def __init__(
-        self, descriptor: int, *, waiting_bytes_max: int = 1 << 20, patience_s: float = 2.0
+        self,
+        descriptor: int,
+        *,
+        waiting_bytes_max: int = 1 << 20,
+        patience_s: float = 2.0,
+        clock: Callable[[], float] = now,
     ) -> None:
         self._descriptor = descriptor
+        self._clock = clock
         self._waiting_bytes_max = waiting_bytes_max
         self._patience_s = patience_s
         self._lines: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._dropped = 0
-        self._written_at = now()
+        self._written_at = clock()
         self._closing = False
         self._something = Event()
         self._room = Event()
@@ -41,10 +50,15 @@ class Output:
 
     def write(self, lines: list[bytes]) -> None:
         """Put whole lines in; waits for room, but not beyond the reader's last sign of life."""
+        may_wait = gevent.getcurrent() is not gevent.get_hub()
+        if self._is_full(LINE_BYTES_MAX) and may_wait:
+            # Whatever the clock says, the loop must turn before anyone is called stuck.
+            self._room.clear()
+            self._room.wait(TURN_S)
         for line in lines:
             if self._waiting_bytes == 0:
-                self._written_at = now()  # O3: nobody could read what was not there.
-            if not self._wait_for_room(len(line)):
+                self._written_at = self._clock()  # O3: nobody could read what was not there.
+            if not self._wait_for_room(len(line), may_wait=may_wait):
                 self._dropped += 1
                 continue
             self._lines.append(line)
@@ -62,14 +76,17 @@ class Output:
         self._writer.join(wait_s)
         self._writer.kill(block=False)
 
-    def _wait_for_room(self, size: int) -> bool:
-        while self._waiting_bytes + size > self._waiting_bytes_max:  # O2
-            left_s = self._written_at + self._patience_s - now()
-            if left_s <= 0 or gevent.getcurrent() is gevent.get_hub():  # O3; the loop cannot wait.
+    def _wait_for_room(self, size: int, *, may_wait: bool) -> bool:
+        while self._is_full(size):
+            left_s = self._written_at + self._patience_s - self._clock()
+            if left_s <= 0 or not may_wait:  # O3
                 return False
             self._room.clear()
             self._room.wait(left_s)
         return True
+
+    def _is_full(self, size: int) -> bool:
+        return self._waiting_bytes + size > self._waiting_bytes_max  # O2
 
     def _run(self) -> None:
         while self._lines or not self._closing:
@@ -98,6 +115,6 @@ class Output:
         try:
             while left:
                 left = left[self._thread.apply(os.write, (self._descriptor, left)) :]
-                self._written_at = now()
+                self._written_at = self._clock()
         except OSError:
             pass  # The reader is gone, or the disk is full: what cannot be shown is not shown.

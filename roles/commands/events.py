@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         for event in (past or [])[-options.count :] if options.count else []:
             shown.add(event)
             show(event)
-        while options.follow or not arrived.empty():
+        while options.follow:
             sys.stdout.flush()
             event = arrived.get()
             if shown.add(event):

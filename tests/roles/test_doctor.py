@@ -5,6 +5,7 @@ that. `gather` and the command look at real sockets and files made for the test.
 """
 
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -302,6 +303,11 @@ def test_gathered_facts_are_those_of_this_machine(tmp_path: Path) -> None:
     assert 0 < facts.boottime_s[0] <= facts.boottime_s[1]
 
 
+def columns(output: str) -> list[list[str]]:
+    """The table as printed; how wide its columns are depends on what is installed."""
+    return [re.split(r" {2,}", line, maxsplit=2) for line in output.splitlines()]
+
+
 def test_command_prints_one_line_a_check_and_fails_on_a_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -313,9 +319,9 @@ def test_command_prints_one_line_a_check_and_fails_on_a_failure(
     )
 
     assert main(["--config", str(file)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"ok    config         {file}: 2 processes, agents among them"
-    assert f"ok    hub-1 publish  {publish_address(hub)}: free" in lines
+    lines = columns(capsys.readouterr().out)
+    assert lines[0] == ["ok", "config", f"{file}: 2 processes, agents among them"]
+    assert ["ok", "hub-1 publish", f"{publish_address(hub)}: free"] in lines
 
     (tmp_path / "keys" / "cluster.secret").chmod(0o644)
     assert main(["--config", str(file), "--json"]) == 1
@@ -336,12 +342,6 @@ def test_command_reports_a_wrong_configuration_and_still_checks_the_machine(
     file = tmp_path / "cluster.toml"
     file.write_text("hub = 1\n")
     assert main(["--config", str(file)]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split("  ") == [
-        "fail",
-        "config",
-        "",
-        "",
-        f'{file}:1: hub: unknown key; did you mean "hubs"?',
-    ]
-    assert any(line.startswith("ok    libzmq") for line in lines)
+    lines = columns(capsys.readouterr().out)
+    assert lines[0] == ["fail", "config", f'{file}:1: hub: unknown key; did you mean "hubs"?']
+    assert any(line[:2] == ["ok", "libzmq"] for line in lines)

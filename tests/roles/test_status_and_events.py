@@ -21,6 +21,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.slow
 
 FIELDS = ["id", "role", "node", "pid", "state", "age_s", "restarts", "cpu", "rss_bytes", "linked"]
+EVENT_FIELDS = ["at", "kind", "subject", "reason", "by", "incarnation", "sequence"]
 PLANNED = ["greeter-1", "greeter-2", "hub-1", "hub-2", "node-1", "node-2"]
 
 
@@ -94,39 +95,33 @@ def test_commands_leave_no_trace_in_the_cluster(cluster: LocalCluster) -> None:
     assert {each.id for each in cluster.components()} == before
 
 
-def test_events_tell_of_starts_each_once_and_as_many_as_asked_for(cluster: LocalCluster) -> None:
-    code, out, err = run("events", "--json", "--config", source(cluster))
-    assert (code, err) == (0, "")
-    events = [json.loads(line) for line in out.splitlines()]
-    keys = ["at", "kind", "subject", "reason", "by", "incarnation", "sequence"]
-    assert [list(event) for event in events] == [keys] * len(events)
-    names = [(event["by"], event["incarnation"], event["sequence"]) for event in events]
-    assert len(set(names)) == len(names)  # Both agents remember them, and one is shown.
-    assert [event["at"] for event in events] == sorted(event["at"] for event in events)
-    started = [event for event in events if event["subject"] == "greeter-1"]
-    assert [(e["kind"], e["by"]) for e in started] == [("started", "greeter-1")]
-    _, last, _ = run("events", "--json", "--count", "1", "--config", source(cluster))
-    assert [json.loads(line) for line in last.splitlines()] == events[-1:]
-    assert run("events", "--count", "0", "--config", source(cluster)) == (0, "", "")
-
-
-def test_events_are_followed_as_they_happen_until_interrupted() -> None:
+def test_events_are_told_once_as_many_as_asked_for_and_followed_until_interrupted() -> None:
     roles = {"greeter": "examples.hello_role:main"}
-    with (
-        LocalCluster(nodes=1, hubs=2, greeters=1, preset="fast", roles=roles) as cluster,
-        started("events", "--follow", "--config", source(cluster)) as process,
-    ):
-        assert process.stdout is not None
-        assert "started     greeter-1 " in first_with(process, "greeter-1")
-        cluster.kill("greeter-1")
-        line = first_with(process, "exited")
-        assert line.rstrip().endswith("exited      greeter-1     killed by SIGKILL (by node-1)")
+    with LocalCluster(nodes=2, hubs=2, greeters=2, preset="fast", roles=roles) as cluster:
+        config = ("--config", source(cluster))
+        with started("events", "--follow", *config) as process:
+            cluster.kill("greeter-1")
+            line = first_with(process, "greeter-1 ")
+            while " exited " not in line:  # That it started may have been told before.
+                line = first_with(process, "greeter-1 ")
+            assert line.rstrip().endswith("  killed by SIGKILL (by node-1)")
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=10)
+            assert (process.returncode, err) == (130, "")
         states = {row["id"]: row["state"] for row in status(source(cluster))}
-        assert states["greeter-1"] == "dead"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == 130
-        assert process.stderr is not None
-        assert process.stderr.read() == ""
+        assert (states["greeter-1"], states["greeter-2"]) == ("dead", "live")
+
+        code, out, err = run("events", "--json", *config)
+        assert (code, err) == (0, "")
+        events = [json.loads(line) for line in out.splitlines()]
+        assert [list(event) for event in events] == [EVENT_FIELDS] * len(events)
+        names = [(event["by"], event["incarnation"], event["sequence"]) for event in events]
+        assert len(set(names)) == len(names)  # Both agents remember each, and it is shown once.
+        exits = [(e["subject"], e["reason"], e["by"]) for e in events if e["kind"] == "exited"]
+        assert exits == [("greeter-1", "killed by SIGKILL", "node-1")]
+
+        assert len(run("events", "--json", "--count", "1", *config)[1].splitlines()) == 1
+        assert run("events", "--count", "0", *config) == (0, "", "")
 
 
 def first_with(process: "subprocess.Popen[str]", word: str) -> str:

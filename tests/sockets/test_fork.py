@@ -1,14 +1,15 @@
 """A forked child is told at once that its parent's sockets are not its own; the parent goes on.
 
-Method: a real fork; the child tells by its exit code what it met.
+Method: a real fork; the child writes down what it met.
 """
 
 import os
+import select
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
-from gevent.os import fork_and_watch, waitpid
 
 from bus.client import Client, Reply
 from bus.errors import LinkError
@@ -26,32 +27,33 @@ MET_LINK_ERROR = 17
 MET_ANOTHER_ERROR = 18
 
 
-def exit_code_of(child: Callable[[], int], timeout_s: float = 3) -> int:
-    """Of a fork that runs `child`, while our own event loop goes on."""
-    pid = fork_and_watch()
+def what_met(child: Callable[[], int], timeout_s: float = 5) -> int:
+    """What a fork that runs `child` wrote before it ended, while our own event loop goes on.
+
+    By a pipe and not by its exit code: who reaps children here depends on what ran before.
+    """
+    ours, theirs = os.pipe()
+    pid = os.fork()
     if pid == 0:
-        code = MET_ANOTHER_ERROR
+        met = MET_ANOTHER_ERROR
         try:
-            code = child()
+            met = child()
         except LinkError:
-            code = MET_LINK_ERROR
+            met = MET_LINK_ERROR
         finally:
-            os._exit(code)
-    waited: list[int] = []
-
-    def ended() -> bool:
-        reaped, status = waitpid(pid, os.WNOHANG)  # gevent's, as its loop reaps.
-        if reaped:
-            waited.append(os.waitstatus_to_exitcode(status))
-        return bool(reaped)
-
+            os.write(theirs, bytes([met]))
+            os._exit(0)
+    os.close(theirs)
     try:
-        until(ended, timeout_s, "the end of the child")
-    except AssertionError:
-        os.kill(pid, signal.SIGKILL)
-        until(ended, timeout_s, "the end of the killed child")
-        raise
-    return waited[0]
+        until(lambda: select.select([ours], [], [], 0)[0], timeout_s, "word from the child")
+        word = os.read(ours, 1)
+    finally:
+        os.close(ours)
+        with suppress(ChildProcessError, ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    assert word, "the child ended without a word"
+    return word[0]
 
 
 def ask(client: Client, endpoint: str, number: int) -> int:
@@ -63,7 +65,7 @@ def test_child_may_not_ask_with_the_client_of_its_parent_which_goes_on() -> None
     with pair() as made:
         endpoint = made.server.endpoint
         assert ask(made.client, endpoint, 1) == 1
-        assert exit_code_of(lambda: ask(made.client, endpoint, 2)) == MET_LINK_ERROR
+        assert what_met(lambda: ask(made.client, endpoint, 2)) == MET_LINK_ERROR
         assert [ask(made.client, endpoint, number) for number in range(3, 20)] == list(range(3, 20))
         assert made.server.answered == 18
 
@@ -76,7 +78,7 @@ def test_child_may_not_fan_out_with_the_client_of_its_parent() -> None:
             made.client.ask_many([endpoint], Echo(1), expect=Echo, need=1, timeout_s=5)
             return 0
 
-        assert exit_code_of(fan_out) == MET_LINK_ERROR
+        assert what_met(fan_out) == MET_LINK_ERROR
 
 
 def test_child_may_close_what_it_inherited_and_ask_with_a_client_of_its_own() -> None:
@@ -89,5 +91,5 @@ def test_child_may_close_what_it_inherited_and_ask_with_a_client_of_its_own() ->
             own = Client(Pump(), Identity("client-2", "client", "n1", 1))
             return ask(own, endpoint, 2)
 
-        assert exit_code_of(child) == 2
+        assert what_met(child) == 2
         assert ask(made.client, endpoint, 3) == 3

@@ -76,6 +76,12 @@ def command(host: Host, directory: Path, *words: str) -> "subprocess.CompletedPr
     return host.run(softstate(*words, "--config", config), environ=environment())
 
 
+def told_of(host: Host, directory: Path, kind: str) -> set[str]:
+    """The subjects of all events of that kind that the agents remember."""
+    lines = command(host, directory, "events", "--count", "100").stdout.splitlines()
+    return {line.split()[2] for line in lines if f" {kind} " in line}
+
+
 def states(rows: Rows, ids: set[str]) -> set[object]:
     return {rows[component_id]["state"] if component_id in rows else "?" for component_id in ids}
 
@@ -110,8 +116,7 @@ def test_hosts_see_each_other_suspect_the_other_when_cut_and_recover_when_healed
     gone: set[object] = {"suspect", "dead"}
     until(lambda: states(seen_from(b, tmp_path), ON_A) <= gone, 20, "a's processes missing at b")
     assert states(seen_from(b, tmp_path), ON_B) == {"live"}
-    told = command(b, tmp_path, "events", "--count", "100").stdout.splitlines()
-    assert {line.split()[2] for line in told if " suspected " in line} >= ON_A
+    until(lambda: told_of(b, tmp_path, "suspected") >= ON_A, 20, "events that tell of it")
 
     hosts.heal()
     wait_until_all_live(hosts, tmp_path, 45)
