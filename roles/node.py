@@ -1,8 +1,8 @@
 """Run a node agent for real: start and end processes, answer for them, tell of their ends.
 
 A thin shell around `roles.agent`, which decides. It also keeps the newest events, describes the
-cluster to whoever asks, and tells the cluster what the liveness table noticed (one agent does, the
-first that is live, so that one death is one event).
+cluster to whoever asks, and tells the cluster what the liveness table noticed, when that is its
+turn (`roles.telling`).
 """
 
 import logging
@@ -39,6 +39,7 @@ from roles.messages import (
 )
 from roles.output import Output
 from roles.process import Children
+from roles.telling import Telling
 from roles.view import cluster_rows, ready_line, told_of
 
 M = TypeVar("M", bound=Message)
@@ -59,6 +60,7 @@ class NodeShell:
         self._store = store
         self._store_trouble = ""
         self._events = EventRing()
+        self._telling = Telling(turn_s=2 * member.config.beacons.period_s)
         self._news = Flag()
         self._ready_said = False
         self._began_at = now()
@@ -79,9 +81,12 @@ class NodeShell:
     def _loop(self) -> None:
         while True:
             self._perform(self._agent.advance(now()))
+            for kind, subject, reason in self._telling.due(now()):
+                self._member.event(kind, subject, reason)
             self._say_ready()
             self._news.clear()
-            self._news.wait(min(max(self._agent.wake_at - now(), 0.001), WAIT_S_MAX))
+            wake_at = min(self._agent.wake_at, self._telling.wake_at)
+            self._news.wait(min(max(wake_at - now(), 0.001), WAIT_S_MAX))
 
     def _end_children(self) -> None:
         self._member.state = "draining"
@@ -225,6 +230,7 @@ class NodeShell:
     # What is heard.
 
     def _heard_event(self, header: News, happening: Happening) -> None:
+        self._telling.heard(happening.kind, happening.subject)
         self._events.add(
             Event(
                 happening.kind,
@@ -240,14 +246,16 @@ class NodeShell:
     def _changed(self, change: Change) -> None:
         self._news.set()
         told = told_of(change)
-        if told is not None and self._is_first_agent():
-            gevent.spawn(self._member.event, *told)  # We are inside the event loop here.
+        if told is not None:
+            self._telling.noticed(told, self._rank(), now())
 
-    def _is_first_agent(self) -> bool:
-        """Whether no live agent comes before us in the configuration."""
-        live = {peer.id for peer in self._member.peers(NODE)} | {self._member.identity.id}
-        order = [planned.id for planned in self._member.config.components()]
-        return next((known for known in order if known in live), "") == self._member.identity.id
+    def _rank(self) -> int:
+        """How many live agents come before us in the configuration."""
+        live = {peer.id for peer in self._member.peers(NODE)}
+        agents = [each.id for each in self._member.config.components() if each.role == NODE]
+        me = self._member.identity.id
+        before = agents[: agents.index(me)] if me in agents else agents
+        return sum(agent in live for agent in before)
 
     def _say_ready(self) -> None:
         if self._ready_said or not is_first_node(self._member.config, self._member.identity.node):

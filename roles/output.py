@@ -63,7 +63,7 @@ class Output:
                 continue
             self._lines.append(line)
             self._waiting_bytes += len(line)
-        self._something.set()
+            self._something.set()
 
     def say(self, sentence: str) -> None:
         """One line of our own."""

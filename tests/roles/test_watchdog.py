@@ -54,8 +54,7 @@ class Kept:
         return self.code()
 
     def code(self) -> int:
-        until(lambda: self.process.poll() is not None, 5.0, "the watchdog's end")
-        return self.process.returncode
+        return self.process.wait(timeout=5.0)  # Not in gevent's loop, which might reap it first.
 
 
 @contextmanager
