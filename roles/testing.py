@@ -201,12 +201,15 @@ class LocalCluster:
             )
 
     def _all_live(self) -> bool:
+        """Whether an agent sees everyone live, us too, and we see all of them."""
         try:
             rows = cluster_rows(self._linked, LOOK_S * 25)
         except NotReady:
             return False  # No agent yet.
-        live = {row.id for row in rows.components if row.state == "live"}
-        return all(planned.id in live for planned in self.cluster.config.components())
+        planned = {component.id for component in self.cluster.config.components()}
+        there = {row.id for row in rows.components if row.state == "live"}
+        here = {peer.id for peer in self._linked.peers()}
+        return there >= {*planned, self._linked.identity.id} and here >= planned
 
     def _close(self) -> None:
         if self._cluster is not None and self._member is not None:
