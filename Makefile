@@ -44,7 +44,7 @@ bench: setup ## measure the bus and the hub against their peers
 	$(BIN)/softstate bench bus
 	$(BIN)/softstate bench hub
 
-soak: setup ## an hour of simulated clusters and fuzzed frames instead of a minute
+soak: setup ## most of an hour: 600 times the simulated clusters, ten minutes of bad frames
 	SOFTSTATE_SOAK=1 $(BIN)/pytest tests/simulation tests/sockets --timeout=3600
 
 clean: ## remove what setup, tests and clusters left here

@@ -276,14 +276,16 @@ class Client:
             self._sweep_timer.start(self._sweep)
 
     def _sweep(self) -> None:
-        for request_id in self._pending.late(now()):
-            waiting = self._pending.take(request_id)
-            if waiting is None:
-                continue  # One that was just woken has ended it.
-            waiter, _ = waiting
-            sleeper = waiter.sleeper if isinstance(waiter, _FanOut) else waiter
-            sleeper.switch(None)
-        self._plan_sweep(now())
+        try:
+            for request_id in self._pending.late(now()):
+                waiting = self._pending.take(request_id)
+                if waiting is None:
+                    continue  # One that was just woken has ended it.
+                waiter, _ = waiting
+                sleeper = waiter.sleeper if isinstance(waiter, _FanOut) else waiter
+                sleeper.switch(None)
+        finally:
+            self._plan_sweep(now())
 
     def _cancel(self, request_id: int, endpoints: Collection[str]) -> None:
         if self._pending.take(request_id) is None:

@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from bus.errors import ConfigError
+
 Preset = Literal["lan", "paper", "fast"]
 
 HUB = "hub"
@@ -23,6 +25,12 @@ PERIOD_S: dict[Preset, float] = {"lan": 1.0, "paper": 1.0, "fast": 0.2}
 LOOPBACK = "127.0.0.1"
 
 PUBLISH_PORT_OFFSET = 100
+
+WORKERS_MAX = 256
+
+CONNECTIONS_SHARE = 4
+"""One in so many descriptors may be a connection at one door. A hub has three doors (requests,
+news in, news out); the last quarter stays for the process itself."""
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -86,11 +94,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     inbox_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096
     """Requests waiting for a free worker; then `Refused("busy")`."""
 
-    workers_max: Annotated[int, Meta(ge=1, le=100_000)] = 256
+    workers_max: Annotated[int, Meta(ge=1, le=100_000)] = WORKERS_MAX
     """Requests worked on at once, one greenlet each."""
 
     connections_max: Annotated[int, Meta(ge=8, le=1_000_000)] = 4096
-    """Peers connected to one server; each costs a descriptor and about 30 KiB."""
+    """Peers connected to one server; each costs a descriptor and about 30 KiB. Never more than
+    a quarter of the descriptors that the process may have."""
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -160,7 +169,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def hub_address(self, hub_id: str) -> str:
         """What `hub-2`, for one, binds for subscribers: the second of `hubs`."""
         number = int(hub_id.removeprefix(f"{HUB}-"))
-        assert 1 <= number <= len(self.hubs), f"no address for {hub_id}"
+        if not 1 <= number <= len(self.hubs):
+            raise ConfigError(f"{hub_id} has no address: {self.source} lists {len(self.hubs)} hubs")
         return self.hubs[number - 1]
 
     def address_of(self, node: str) -> str:

@@ -8,12 +8,13 @@ what was learnt when the clocks stood otherwise is forgotten after `2 * WINDOW_U
 
 What always holds:
   Q1  No estimate is negative, whatever a peer claims and whichever way clocks move.
-  Q2  A restarted sender is a new one: its estimates owe nothing to its former life.
+  Q2  Each connection is a path of its own, and so is each life of a sender. What a peer says of
+      itself makes no paths: one connection, whatever it claims, costs others nothing.
   Q3  A clock that runs unlike ours by `SKEW` or less, even over an hour without a message,
       adds no more than `2 * WINDOW_US * SKEW` (12 ms); one that jumps misleads us for two
       windows, one that jumps by more than `QUEUED_US_MAX` for one message.
   Q4  Our own pause is seen for what it was: what arrived meanwhile did wait.
-  Q5  Memory is bounded: past `senders_max` the sender least recently heard is forgotten.
+  Q5  Memory is bounded: past `paths_max` the path least recently heard is forgotten.
 
 What it cannot see: a standing queue that has not once been empty in two windows looks like
 travel time; nor the waiting of a sender's first message. A peer that lies harms only the
@@ -62,26 +63,23 @@ class QueueDelay:
 
 
 class QueueDelays:
-    """One estimate per life of each sender."""
+    """One estimate per connection."""
 
-    def __init__(self, senders_max: int = 10_000) -> None:
-        assert senders_max > 0
-        self._senders_max = senders_max
-        self._paths: OrderedDict[tuple[str | bytes, int], QueueDelay] = OrderedDict()
+    def __init__(self, paths_max: int = 10_000) -> None:
+        assert paths_max > 0
+        self._paths_max = paths_max
+        self._paths: OrderedDict[bytes, QueueDelay] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._paths)
 
-    def queued_s(
-        self, sender: str | bytes, incarnation: int, sent_us: int, arrived_us: int
-    ) -> float:
-        """As `QueueDelay.queued_s`; 0 for a sender not heard before. `arrived_us` is our clock."""
-        life = (sender, incarnation)  # Q2
-        path = self._paths.get(life)
+    def queued_s(self, connection: bytes, sent_us: int, arrived_us: int) -> float:
+        """As `QueueDelay.queued_s`; 0 for a connection not heard before. `arrived_us` is ours."""
+        path = self._paths.get(connection)  # Q2
         if path is None:
-            self._paths[life] = QueueDelay(sent_us, arrived_us)
-            if len(self._paths) > self._senders_max:
+            self._paths[connection] = QueueDelay(sent_us, arrived_us)
+            if len(self._paths) > self._paths_max:
                 self._paths.popitem(last=False)  # Q5
             return 0.0
-        self._paths.move_to_end(life)
+        self._paths.move_to_end(connection)
         return path.queued_s(sent_us, arrived_us)

@@ -12,6 +12,7 @@ What always holds:
       read it.
   K2  `allowed.toml` is replaced whole, by one writer at a time.
   K3  A list that cannot be read changes nothing: those admitted stay so, nobody else gets in.
+  K4  It is read again and again until it can be, so that no revocation is missed.
 """
 
 import fcntl
@@ -58,6 +59,7 @@ class AllowList:
         self.version = 1
         self._path = Path(path)
         self._report = report
+        self._reported = ""
         self._signature = _signature(self._path)
         self._entries = parse_allowed(_read(self._path), str(self._path))
 
@@ -78,12 +80,14 @@ class AllowList:
         signature = _signature(self._path)  # Before reading: a later change is then seen next time.
         if signature == self._signature:
             return False
-        self._signature = signature  # K3: also of a bad file, so that it is reported once.
         try:
             entries = parse_allowed(_read(self._path), str(self._path))
         except ConfigError as error:
-            self._report(f"the allow-list stays as it was: {error}")
-            return False
+            if str(error) != self._reported:
+                self._reported = str(error)
+                self._report(f"the allow-list stays as it was: {error}")
+            return False  # K3
+        self._signature, self._reported = signature, ""  # K4
         if entries == self._entries:
             return False
         cut = takes_away(self._entries, entries)

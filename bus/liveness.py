@@ -25,6 +25,8 @@ What always holds:
       forgotten after `FORGET_S`.
   L9  Who is silent and answers no ping is dead within `suspect_after + dead_after` periods of
       its last beacon, and a quarter of ours, unless we are blind or out of pings.
+  L10 A beacon with a number that cannot be (a NaN, an infinity, a period of 0) or an endpoint
+      of no known transport changes nothing: it would break whoever sums, sorts or connects.
 
 Small groups. Everyone counts, hubs and agents too, but for programs that merely link `roles`
 (those come and go in crowds). With one or two peers there is no majority to tell by; there we
@@ -53,7 +55,7 @@ from bus.peers import (
     StateChanged,
     Suspected,
 )
-from bus.standing import TRUSTED, Answering, Dead, Entry, Gone, Suspect, Trusted
+from bus.standing import TRUSTED, Answering, Dead, Entry, Gone, Suspect, Trusted, is_sound
 
 PEERS_MAX = 10_000
 PINGS_MAX = 64
@@ -103,11 +105,16 @@ class Liveness:
         """Beacons dropped: of a replaced or ended life, or older than one already heard."""
         self.refused = 0
         """Newcomers dropped because the table was full."""
+        self.unsound = 0
+        """Beacons dropped for a number or an endpoint that cannot be."""
 
     # What happened.
 
     def heard(self, sender: str, incarnation: int, beacon: Beacon, now: float) -> list[Output]:
         """A beacon came. Our own count too: they show that the hubs work."""
+        if not is_sound(beacon):
+            self.unsound += 1  # L10
+            return []
         entry = self._present.get(sender)
         if (
             entry is None

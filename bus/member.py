@@ -3,6 +3,11 @@
 A member announces itself with a beacon each period, keeps the liveness table by the beacons
 it hears, pings whom the table doubts, and answers pings itself. A role adds its handlers and
 statistics, says `live()`, and `wait()`s. A program that merely links us joins with `linked`.
+
+What always holds:
+  B1  Neither a moment without descriptors nor a mistake in a role's callback ends a loop: it is
+      logged and counted. A mistake of our own ends the process (`wait` raises it).
+  B2  There is no connection to a life known to be over.
 """
 
 import logging
@@ -17,7 +22,8 @@ from gevent.event import Event as Flag
 from bus.client import Client, Reply
 from bus.clock import now
 from bus.config import Config
-from bus.errors import ConfigError, RequestTimeoutError
+from bus.descriptors import connections_allowed
+from bus.errors import BusError, ConfigError
 from bus.frames import News as NewsHeader
 from bus.identity import Identity
 from bus.keys import AllowList, load_security
@@ -25,7 +31,19 @@ from bus.liveness import Liveness
 from bus.messages import Beacon, Exited, Happening, Message, Ping, Pong, State
 from bus.metrics import MetricsServer
 from bus.news import HeardNews, News
-from bus.peers import Change, Died, Output, Peer, PingPeer, ResignTo
+from bus.peers import (
+    Appeared,
+    Change,
+    Died,
+    Forgotten,
+    Left,
+    Output,
+    Peer,
+    PingPeer,
+    Replaced,
+    ResignTo,
+    Returned,
+)
 from bus.pump import Pump
 from bus.server import Server
 from bus.statistics import Statistics
@@ -40,6 +58,7 @@ EXIT_TOPIC = "exit"
 PING_S_MIN = 0.1  # However short the period, a ping gets this long on a busy machine.
 KEYS_CHECK_S = 2.0  # A revoked key is cut off within 10 s; this is our part of it.
 LOOP_S_MAX = 0.5
+LAST_WORDS_S = 1.0  # How long the last answers of a peer may take to come after its goodbye.
 UNTOLD_EVENTS_MAX = 100  # Events of the first moments, kept until a hub is there to carry them.
 
 log = logging.getLogger(__name__)
@@ -68,6 +87,14 @@ class Member:
         self._closed = False
         self._heard_ourselves = False
         self._untold: list[Happening] = []
+        self._failure: BaseException | None = None
+        self._endpoints: dict[str, str] = {}  # Of everyone whose life is not over.
+        self._steps_failed = self.statistics.counter(
+            "steps_failed", "Steps of our loops that the machine did not let us do"
+        )
+        self._callbacks_failed = self.statistics.counter(
+            "callbacks_failed", "Callbacks of the role that raised"
+        )
         beacons = config.beacons
         self.liveness = Liveness(
             identity.id,
@@ -135,8 +162,18 @@ class Member:
         """Call `heard` when a key was revoked or may do less than before."""
         self._keys_changes.append(heard)
 
+    def exited(self, exited: Exited) -> None:
+        """A node agent reaped that process."""
+        life = exited.id, exited.incarnation
+        self._perform(self.liveness.exited(*life, exited.reason, now()))
+
+    def fail(self, error: BaseException) -> None:
+        """What this process is there for can be done no more: `wait` ends, and raises `error`."""
+        self._failure = error
+        self._ended.set()
+
     def wait(self) -> None:
-        """Serve until this process is told to end (SIGTERM, SIGINT), resigns, or `close`."""
+        """Serve until this process is told to end (SIGTERM, SIGINT), resigns, fails, or `close`."""
         handlers = [
             gevent.signal_handler(number, self._ended.set)
             for number in (signal.SIGTERM, signal.SIGINT)
@@ -146,6 +183,8 @@ class Member:
         finally:
             for handler in handlers:
                 handler.cancel()
+        if self._failure is not None:
+            raise self._failure
 
     def close(self) -> None:
         """Say goodbye and close every socket."""
@@ -177,7 +216,7 @@ class Member:
         self.pump = Pump(
             security,
             send_queue_bytes_max=config.limits.send_queue_bytes_max,
-            connections_max=config.limits.connections_max,
+            connections_max=connections_allowed(config.limits.connections_max),
         )
         self.client = Client(self.pump, identity)
         address = config.address_of(identity.node)
@@ -192,18 +231,40 @@ class Member:
         self.news = News(self.pump, identity, config.hubs)
         self.news.subscribe(BEACON_TOPIC, Beacon, self._heard_beacon)
         self.news.subscribe(EXIT_TOPIC, Exited, self._heard_exit)
-        self._vitals = Vitals(self.statistics, self.pump, self.client, self._server)
+        self._vitals = Vitals(self.statistics, self.pump, self.client, self._server, self.liveness)
         if config.metrics.enabled:
             self._metrics = MetricsServer(self.statistics, identity, address)
             self._metrics.start()
         self._loops = [gevent.spawn(self._beat), gevent.spawn(self._judge)]
         if security is not None and isinstance(security.allowed, AllowList):
             self._loops.append(gevent.spawn(self._watch_keys, security.allowed))
+        for loop in self._loops:
+            loop.link_exception(self._broke)  # B1
+
+    def _broke(self, loop: "gevent.Greenlet[..., None]") -> None:
+        assert loop.exception is not None
+        self.fail(loop.exception)
+
+    def _try(self, step: Callable[[], object]) -> None:
+        """One step of a loop."""
+        try:
+            step()
+        except (OSError, BusError) as error:
+            self._steps_failed.add()  # B1
+            log.warning("%s: %s", type(error).__name__, error)
+
+    def _tell(self, heard: Callable[..., None], *facts: Change) -> None:
+        """Call back a role."""
+        try:
+            heard(*facts)
+        except Exception:
+            self._callbacks_failed.add()  # B1
+            log.exception("a callback of this role failed")
 
     def _beat(self) -> None:
         period_s = self.config.beacons.period_s
         while True:
-            self._announce()
+            self._try(self._announce)
             due_at = now() + period_s
             gevent.sleep(period_s)
             self._vitals.loop_lag_s = max(0.0, now() - due_at)
@@ -229,8 +290,7 @@ class Member:
 
     def _judge(self) -> None:
         while True:
-            judged_at = now()
-            self._perform(self.liveness.advance(judged_at))
+            self._try(lambda: self._perform(self.liveness.advance(now())))
             gevent.sleep(min(max(self.liveness.wake_at - now(), 0.005), LOOP_S_MAX))
 
     def _heard_beacon(self, header: NewsHeader, beacon: Beacon) -> None:
@@ -244,8 +304,7 @@ class Member:
             self._perform(outputs)
 
     def _heard_exit(self, header: NewsHeader, exited: Exited) -> None:
-        life = exited.id, exited.incarnation
-        self._perform(self.liveness.exited(*life, exited.reason, now()))
+        self.exited(exited)
 
     def _perform(self, outputs: list[Output]) -> None:
         for output in outputs:
@@ -255,18 +314,29 @@ class Member:
                 case ResignTo():
                     self._resign(output)
                 case _:
-                    if isinstance(output, Died):
-                        peer = self.liveness.peer(output.id)
-                        if peer is not None:
-                            self.client.forget(peer.endpoint)
+                    self._keep_connections(output)
                     for heard in self._changes:
-                        heard(output)
+                        self._tell(heard, output)
+
+    def _keep_connections(self, change: Change) -> None:
+        match change:
+            case Died() | Replaced() | Forgotten():
+                self.client.forget(self._endpoints.pop(change.id, ""))  # B2
+            case Left():
+                endpoint = self._endpoints.pop(change.id, "")
+                gevent.spawn_later(LAST_WORDS_S, self.client.forget, endpoint)  # B2
+            case _:
+                pass
+        if isinstance(change, Appeared | Replaced | Returned):
+            peer = self.liveness.peer(change.id)
+            if peer is not None:
+                self._endpoints[peer.id] = peer.endpoint
 
     def _ping(self, order: PingPeer) -> None:
         timeout_s = max(PING_S_MIN, self.config.beacons.period_s * self.config.beacons.dead_after)
         try:
             reply = self.client.ask(order.endpoint, Ping(), expect=Pong, timeout_s=timeout_s)
-        except RequestTimeoutError:
+        except BusError:  # No answer, or no way to ask: its silence decides.
             return
         if isinstance(reply, Reply):
             pong = reply.message
@@ -281,7 +351,10 @@ class Member:
     def _watch_keys(self, allowed: AllowList) -> None:
         while True:
             gevent.sleep(KEYS_CHECK_S)
-            if allowed.refresh():
-                self.event("revoked", self.identity.id, "keys were taken off the allow-list")
-                for heard in self._keys_changes:
-                    heard()
+            self._try(lambda: self._look_at_keys(allowed))
+
+    def _look_at_keys(self, allowed: AllowList) -> None:
+        if allowed.refresh():
+            self.event("revoked", self.identity.id, "keys were taken off the allow-list")
+            for heard in self._keys_changes:
+                self._tell(heard)

@@ -5,7 +5,8 @@ A small HTTP server on a free port of the node's address; the port rides in the 
 socket of the bus: a scraper that is slow, stuck or hostile costs its own connection and no more.
 
 What always holds:
-  M1  At most `CONNECTIONS_MAX` connections, each for `CONNECTION_S_MAX`; the rest wait outside.
+  M1  At most `CONNECTIONS_MAX` connections, each for `CONNECTION_S_MAX`, and for `REQUEST_S_MAX`
+      without a whole request; the rest wait outside.
   M2  Labels are who the process is (id, role, node). They survive restarts, so the number of
       series is the number of components times the number of statistics, and never grows.
   M3  Accepted sockets send at once: pywsgi writes head and body apart, and Nagle's algorithm
@@ -14,8 +15,9 @@ What always holds:
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import gevent
 from gevent import socket
@@ -30,7 +32,8 @@ from bus.identity import Identity
 from bus.statistics import PROMETHEUS_PREFIX, Statistics
 
 CONNECTIONS_MAX = 8  # A pair of Prometheus servers, an agent and a person, twice over.
-CONNECTION_S_MAX = 60.0  # Then it is closed, used or not; a scraper just connects again.
+CONNECTION_S_MAX = 10.0  # Then it is closed, used or not; a scraper just connects again.
+REQUEST_S_MAX = 2.0  # A scraper that connects has something to ask; one that waits may come back.
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +75,11 @@ class MetricsServer:
         address: str,
         *,
         connection_s_max: float = CONNECTION_S_MAX,
+        request_s_max: float = REQUEST_S_MAX,
     ) -> None:
         self._address = address
         self._connection_s_max = connection_s_max
+        self._request_s_max = request_s_max
         self._server: _Server | None = None
         registry = CollectorRegistry()  # Our own: a program we are linked into has another.
         registry.register(StatisticsCollector(statistics, identity))
@@ -100,6 +105,7 @@ class MetricsServer:
             environ={"SERVER_NAME": self._address},  # Else pywsgi asks DNS, and waits for it.
         )
         server.connection_s_max = self._connection_s_max
+        server.request_s_max = self._request_s_max
         server.start()
         self._server = server
 
@@ -142,14 +148,25 @@ def _say(start_response: StartResponse, status: str, sentence: str) -> list[byte
 
 class _Server(WSGIServer):
     connection_s_max: float
+    request_s_max: float
 
     def handle(self, connection: socket.socket, address: str) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # M3
-        limit_s = self.connection_s_max
-        gevent.with_timeout(limit_s, super().handle, connection, address, timeout_value=None)  # M1
+        with suppress(gevent.Timeout), gevent.Timeout(self.connection_s_max):  # M1
+            super().handle(connection, address)
 
 
 class _Handler(WSGIHandler):
+    server: _Server
+
+    def handle_one_request(self) -> tuple[str, bytes] | Literal[True] | None:
+        with gevent.Timeout(self.server.request_s_max) as self._reading:  # M1
+            return super().handle_one_request()
+
+    def get_environ(self) -> Environ:
+        self._reading.cancel()  # It has been read: now only the limit of the connection counts.
+        return super().get_environ()
+
     def handle_error(
         self,
         kind: type[BaseException] | None,

@@ -1,7 +1,7 @@
 """Records on their way to one peer, joined into frames. Decides only; no socket.
 
 What always holds:
-  O1  What waits is bounded in bytes: past the limit a record is refused, not queued.
+  O1  What waits is bounded in bytes of memory: past the limit a record is refused, not queued.
   O2  Records leave in the order they came, each frame within `FRAME_BYTES_MAX`.
   O3  A record that nobody waits for any more does not leave: a peer that was away must not
       find yesterday's requests at its door, which it could not tell from today's.
@@ -20,6 +20,7 @@ from bus.frames import (
     Body,
 )
 
+RECORD_COST_BYTES = 160  # What Python needs to hold a record, besides its bytes.
 SEND_QUEUE_BYTES_MAX = 2 * BODY_BYTES_MAX  # So that the largest body always fits an idle queue.
 
 Parts = tuple[bytes, Body | None]
@@ -47,9 +48,13 @@ class Outbox:
         self.waiting_bytes = 0
         self.expired = 0
 
+    def __len__(self) -> int:
+        """How many records wait; a sealed frame counts as one."""
+        return len(self._records) + (self._sealed is not None)
+
     def add(self, header: bytes, body: Body, until: float) -> bool:
         """Queue a record that is of use until then; whether there was room for it (O1)."""
-        waiting_bytes = self.waiting_bytes + LENGTHS.size + len(header) + len(body)
+        waiting_bytes = self.waiting_bytes + RECORD_COST_BYTES + len(header) + len(body)
         if waiting_bytes > self._bytes_max:
             return False
         self.waiting_bytes = waiting_bytes
@@ -82,7 +87,7 @@ class Outbox:
             header_length, body_length = len(header), len(body)
             if until < now:
                 self.expired += 1
-                self.waiting_bytes -= LENGTHS.size + header_length + body_length
+                self.waiting_bytes -= RECORD_COST_BYTES + header_length + body_length
                 records.popleft()
                 continue
             apart = body_length > JOINED_BODY_BYTES_MAX
@@ -94,7 +99,7 @@ class Outbox:
                 parts += (LENGTHS.pack(header_length, BODY_FOLLOWS), header)
             else:
                 parts += (LENGTHS.pack(header_length, body_length), header, body)
-            self._sealed_bytes += LENGTHS.size + header_length + body_length
+            self._sealed_bytes += RECORD_COST_BYTES + header_length + body_length
             if until > latest:
                 latest = until
             records.popleft()

@@ -6,27 +6,36 @@ at it from the event loop. `zmq.green` does this per call and is some twenty tim
 
 The rules, each with a test that fails without it (tests/sockets/test_pump_rules.py):
   P1  A look receives until nothing is left, or else asks for another look.
-  P2  A look that stops early, to be fair to others, asks for another look.
+  P2  A look stops after `LOOK_S_MAX`, to be fair to others, and goes on in a later round of
+      the loop: what gevent runs in the same round keeps timers from their turn.
   P3  A send can swallow the edge of an arrival: sends happen inside a turn, and every
       turn ends with a look.
   P4  A descriptor that is readable without an event for us is cleared by looking, so a
       peer that vanishes does not make the loop spin.
   P5  A slow safety check looks anyway and counts what it rescued; the count stays 0.
-  P6  What waits to be sent is bounded in bytes; past it a send is refused, not queued.
+  P6  What waits to be sent is bounded in bytes, per peer and for all peers of a `Router`; past
+      that a send is refused, not queued, and of all peers the one that has most waiting loses it.
   P7  Whatever a peer sends is received whole and counted; it never stops the port.
+  P8  Whatever is raised in a port's turn harms one record, or one turn; the port goes on. gevent
+      stops for good a watcher whose callback raises.
+  P9  What listeners want is bounded: past `TOPICS_BYTES_MAX` a hub cuts everybody off, and
+      keeps out for a while the key that wanted most.
 
 Records for one peer are joined (see `frames`) until the end of the loop turn.
 """
 
 import errno
+import itertools
+import logging
 import math
 import os
 import select
 import struct
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import gevent
 import msgspec
@@ -38,18 +47,30 @@ from zmq.utils import z85
 from bus.clock import now
 from bus.errors import ConfigError, RemoteProtocolError, SendQueueFullError
 from bus.frames import BODY_BYTES_MAX, FRAME_BYTES_MAX, Body, Header, Record, unjoin
-from bus.outbox import SEND_QUEUE_BYTES_MAX, Outbox
+from bus.outbox import RECORD_COST_BYTES, SEND_QUEUE_BYTES_MAX, Outbox
 
-LOOK_MESSAGES_MAX = 256  # One look receives at most this many; then others have their turn (P2).
+T = TypeVar("T")
+
+LOOK_S_MAX = 0.01  # One look receives for so long; then others have their turn (P2).
 FLUSH_RECORDS = 64  # So many in one turn leave at once: 1.7 times as fast as all at its end.
 SAFETY_CHECK_S = 2.0
 HANDSHAKE_MS_MAX = 2000  # A peer told "not now" tries again after this, not after 30 s.
+FAILED_PAUSE_S = 0.1  # A turn that raised is followed by another, if nothing else brings one.
+FAILURES_TOLD_MAX = 100  # Different ones that are logged; all are counted.
 REBIND_S_MAX = 5.0
 HIGH_WATER_FRAMES = 64  # Small, so that waiting happens where it is seen: in our own queues.
 NEWS_HIGH_WATER_FRAMES = 10_000  # News has no second try at one hub; bursts of beacons must fit.
 BLOCKED_RETRY_S = 0.005
 NEWS_PACE_S = 0.02  # Beacons trickle in one by one; at most this often do they wake us.
+SEND_QUEUES_BYTES_MAX = 256 * 1024 * 1024  # What waits for all peers of one `Router` together.
 CONNECTIONS_MAX = 4096
+TOPIC_BYTES_MAX = 200
+TOPICS_MAX = 256  # Of one `Subscriber`.
+TOPICS_BYTES_MAX = 256 * 1024  # Of a hub; ZeroMQ needs some 60 times as much for them.
+TOPIC_COST_BYTES = 64  # What each topic counts for besides its length.
+SUBSCRIPTION_BYTES_MAX = 1024  # A longer one ends its connection; a CURVE handshake fits.
+BARRED_S = 60.0
+LISTEN = "listen"
 ASK = "ask"  # What every key on the allow-list may do: connect to servers. They check the rest.
 LINGER_MS = 200  # How long the last words of a closing process may take to leave.
 SOCKETS_MAX = 16_384
@@ -60,6 +81,7 @@ _POLLOUT = int(zmq.POLLOUT)
 _RECV_MORE = int(zmq.RCVMORE)
 _EVENTS = int(zmq.EVENTS)
 _poll = get_original("select", "poll")  # Not gevent's: it would wait, in the loop itself.
+_SCHEMES = ("tcp://", "ipc://")  # Not inproc: that is how libzmq asks our own doorkeeper.
 _MONITOR_EVENT = struct.Struct("=HI")
 _UNREACHABLE = {zmq.EHOSTUNREACH, zmq.ENOTCONN}
 _BIND_TROUBLE = {
@@ -68,6 +90,8 @@ _BIND_TROUBLE = {
     errno.ENODEV: "is not an address of this machine: set the node's `address`",
     errno.EACCES: "is not permitted: choose a port above 1023",
 }
+
+log = logging.getLogger(__name__)
 
 
 class Meddler(Protocol):
@@ -103,6 +127,7 @@ class Traffic:
     __slots__ = (
         "crowded",
         "denied",
+        "failed",
         "frames_in",
         "frames_out",
         "malformed",
@@ -124,8 +149,11 @@ class Traffic:
         """Frames or records that broke the protocol: dropped."""
         self.denied: int
         """Frames of a key that is not, or no longer, on the allow-list: dropped."""
+        self.failed: int
+        """What was raised by those who hear records, or in a turn: a bug (P8)."""
         self.crowded: int
-        """Connections turned away because there were too many."""
+        """Connections turned away because there were too many, and hubs' listeners cut off
+        because they wanted too many topics (P9)."""
         self.overflowed: int
         """Records not sent because the queue to that peer was full (P6)."""
         self.unreachable: int
@@ -142,13 +170,19 @@ class Pump:
         security: Security | None = None,
         *,
         send_queue_bytes_max: int = SEND_QUEUE_BYTES_MAX,
+        send_queues_bytes_max: int = SEND_QUEUES_BYTES_MAX,
         connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         self.security = security
         self.send_queue_bytes_max = send_queue_bytes_max
+        self.send_queues_bytes_max = send_queues_bytes_max
         self.connections_max = connections_max
         self.connections: Counter[str] = Counter()
         """Peers connected to what we have bound, by the permission it takes to connect."""
+        self.admitted: set[str] = set()
+        """Keys that came in to ask; each is on the list, or was."""
+        self.barred: dict[str, float] = {}
+        """Keys that may not listen until then (P9)."""
         self.forked = False
         """This is the child of the process that made it: its sockets are not ours to touch."""
         self.traffic = Traffic()
@@ -158,6 +192,7 @@ class Pump:
         self._context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
         self._ports: list[Port] = []
         self._doorkeeper: _Doorkeeper | None = None
+        self._told: set[str] = set()
         self._safety = self.hub.loop.timer(SAFETY_CHECK_S, SAFETY_CHECK_S, ref=False)
         self._safety.start(self._check)
         _pumps.add(self)
@@ -204,6 +239,9 @@ class Pump:
         return socket
 
     def connect(self, socket: "zmq.Socket[bytes]", endpoint: str) -> None:
+        if not endpoint.startswith(_SCHEMES):
+            socket.close(0)
+            raise ConfigError(f"{endpoint!r}: an endpoint begins with tcp:// or ipc://")
         if self.security is not None:
             socket.set(zmq.CURVE_SERVERKEY, self.security.server_public.encode())
             socket.set(zmq.CURVE_PUBLICKEY, self.security.public.encode())
@@ -212,6 +250,7 @@ class Pump:
         try:
             socket.connect(endpoint)
         except zmq.ZMQError as error:
+            socket.close(0)
             raise ConfigError(
                 f"{endpoint}: not an endpoint that can be reached: {error}"
             ) from error
@@ -234,6 +273,26 @@ class Pump:
             raise ConfigError(f"{address} {why}") from error
         return cast(bytes, socket.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
 
+    def take_revoked(self) -> set[str]:
+        """Keys that came in to ask and are no longer on the list; each is told once."""
+        if self.security is None:
+            return set()
+        revoked = {key for key in self.admitted if not self.security.allowed.may(key, "")}
+        self.admitted -= revoked
+        return revoked
+
+    def failed(self) -> None:
+        """Count what was just raised, tell of it once, and go on (P8)."""
+        self.traffic.failed += 1
+        kind, error, traceback = sys.exc_info()
+        assert error is not None
+        if not isinstance(error, Exception):  # To end the process, above all.
+            self.hub.handle_error(self, kind, error, traceback)
+        elif (text := told(error)) not in self._told and len(self._told) < FAILURES_TOLD_MAX:
+            self._told.add(text)
+            # By a greenlet: a lock in there, or a slow disk, must not hold up the loop.
+            gevent.spawn(log.error, "in a port's turn: %s", text, exc_info=error)
+
     def add(self, port: "Port") -> None:
         self._ports.append(port)
 
@@ -241,8 +300,29 @@ class Pump:
         self._ports.remove(port)
 
     def _check(self) -> None:
-        for port in self._ports:
+        for port in list(self._ports):
             port.rescue()
+
+
+def told(error: BaseException) -> str:
+    """What was raised, in a text that can be sent and logged whatever is in it."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 (to tell of it fails as well)
+        text = type(error).__name__
+    return text.encode(errors="backslashreplace").decode()
+
+
+def bind_again(bind: Callable[[], T]) -> T:
+    """Bind what was just closed. libzmq closes in the background: it is not free at once."""
+    deadline = now() + REBIND_S_MAX
+    while True:
+        try:
+            return bind()
+        except ConfigError:
+            if now() >= deadline:
+                raise
+        gevent.sleep(0.01)
 
 
 Heard = Callable[[Header, Body], None]
@@ -271,25 +351,31 @@ class Port:
         self._blocked = False
         self._closed = False
         self._watcher = self._loop.io(socket.fileno(), _READ)
+        self._later = self._loop.timer(0)
+        self._resting = False
         pump.add(self)
 
     def start(self) -> None:
         self._watcher.start(self._turn)
         self._ask_for_turn()  # Whatever arrived before we watched raised its edge unseen.
 
-    def close(self) -> None:
+    def close(self, *, abruptly: bool = False) -> None:
+        """What was handed over has `LINGER_MS` to leave, but if `abruptly`."""
         if self._closed:
             return
         self._closed = True
-        self._flush()
-        self._watcher.stop()
-        self._watcher.close()
+        if not abruptly:
+            self._flush()
+        for watcher in (self._watcher, self._later):
+            watcher.stop()
+            watcher.close()
         self._pump.remove(self)
-        self._socket.close(LINGER_MS)
+        self._socket.close(0 if abruptly else LINGER_MS)
 
     def disown(self) -> None:
         self._closed = True
         self._watcher.stop()
+        self._later.stop()
 
     def rescue(self) -> None:
         """The safety check: look, although nobody said so, and count what that found (P5)."""
@@ -309,13 +395,30 @@ class Port:
             self._turn_is_due = True
             self._run_callback(self._turn)
 
+    def _ask_for_turn_later(self, after_s: float) -> None:
+        """In another round of the loop, so that timers and other ports come first."""
+        if not self._closed:
+            self._later.stop()
+            self._later = self._loop.timer(after_s)
+            self._later.start(self._turn_rested)
+
+    def _turn_rested(self) -> None:
+        self._resting = False
+        self._turn()
+
     def _turn(self) -> None:
         self._turn_is_due = False
-        if not self._closed:
+        if self._closed:
+            return
+        try:
             self._flush()
             self._look()  # P3: after every send, and P4: also when nothing is there for us.
             if self._blocked and not self._closed:
                 self._unblock()
+        except BaseException:  # noqa: BLE001 (P8)
+            self._pump.failed()
+            self._ask_for_turn_later(FAILED_PAUSE_S)
+            self._skip_rest()
 
     def _flush(self) -> None:
         """Send what waits, as far as the socket takes it; `_blocked` says if some is left."""
@@ -324,19 +427,31 @@ class Port:
         """Make sure that a turn comes when there is room again."""
 
     def _look(self) -> None:
+        if self._resting:
+            return  # P2: a turn of this round, to send; the look comes in another.
         receive_one = self._receive_one
-        for _ in range(LOOK_MESSAGES_MAX):
+        until = now() + LOOK_S_MAX
+        while True:
             try:
                 receive_one()
             except zmq.Again:  # P1: until nothing is left.
                 return
             if self._closed:  # By what it heard; or we are a child that was forked there.
                 return
-        self._ask_for_turn()  # P2
+            if now() >= until:
+                self._resting = True
+                self._ask_for_turn_later(0)  # P2
+                return
 
     def _receive_one(self) -> None:
         """Receive one message and hand on its records; `zmq.Again` if there is none."""
         raise zmq.Again
+
+    def _skip_rest(self) -> None:
+        """The rest of a message of which no more is wanted; the next one is then read whole."""
+        if not self._closed:
+            while self._get(_RECV_MORE):
+                self._recv(_NOBLOCK)
 
     def _receive_rest(self) -> Body | None:
         """The part after the first, if there is one, uncopied. More parts than that are no
@@ -345,8 +460,7 @@ class Port:
             return None
         following = cast(zmq.Frame, self._recv(_NOBLOCK, copy=False))
         if self._get(_RECV_MORE):
-            while self._get(_RECV_MORE):
-                self._recv(_NOBLOCK)
+            self._skip_rest()
             raise RemoteProtocolError("more than two parts")
         return following.buffer
 
@@ -447,10 +561,13 @@ class Dealer(Port):
     def _receive_one(self) -> None:
         heard = self._heard
         for record in self._records(self._recv(_NOBLOCK)):
-            if self._pump.meddler is None or not self._meddled(
-                outgoing=False, peer=self.endpoint, deliver=heard, args=record
-            ):
-                heard(*record)
+            try:
+                if self._pump.meddler is None or not self._meddled(
+                    outgoing=False, peer=self.endpoint, deliver=heard, args=record
+                ):
+                    heard(*record)
+            except Exception:  # noqa: BLE001 (P8)
+                self._pump.failed()
 
 
 class Router(Port):
@@ -464,6 +581,7 @@ class Router(Port):
         super().__init__(pump, socket)
         self._heard = heard
         self._outboxes: dict[bytes, Outbox] = {}
+        self._waiting_bytes = 0
         self._retry = self._loop.timer(BLOCKED_RETRY_S, BLOCKED_RETRY_S)
         self._allowed = None if pump.security is None else pump.security.allowed
         self.start()
@@ -487,6 +605,9 @@ class Router(Port):
         if not outbox.add(header, body, until):
             self._traffic.overflowed += 1
             return
+        self._waiting_bytes += RECORD_COST_BYTES + len(header) + len(body)
+        if self._waiting_bytes > self._pump.send_queues_bytes_max:
+            self._make_room()
         self._traffic.records_out += 1
         if not self._turn_is_due:
             self._turn_is_due = True
@@ -495,6 +616,14 @@ class Router(Port):
         self._queued += 1
         if self._queued % FLUSH_RECORDS == 0:
             self._flush()  # The peer need not idle until we are done; the turn ends with a look.
+
+    def _make_room(self) -> None:
+        """Nothing more for the peer that has most waiting: it takes nothing (P6)."""
+        outboxes = self._outboxes
+        slowest = max(outboxes, key=lambda routing_id: outboxes[routing_id].waiting_bytes)
+        outbox = outboxes.pop(slowest)
+        self._traffic.overflowed += len(outbox)
+        self._waiting_bytes -= outbox.waiting_bytes
 
     def _flush(self) -> None:
         if not self._outboxes:
@@ -508,16 +637,17 @@ class Router(Port):
             if not self._flush_to(routing_id, outbox, flushed_at):
                 self._outboxes[routing_id] = outbox
                 self._blocked = True
+        self._waiting_bytes = sum(outbox.waiting_bytes for outbox in self._outboxes.values())
 
     def _unblock(self) -> None:
         # A ROUTER does not say which of its peers has room again; while one has none, try.
         self._retry.again(self._turn)
 
-    def close(self) -> None:
+    def close(self, *, abruptly: bool = False) -> None:
         if not self._closed:
             self._retry.stop()
             self._retry.close()
-        super().close()
+        super().close(abruptly=abruptly)
 
     def _flush_to(self, routing_id: bytes, outbox: Outbox, flushed_at: float) -> bool:
         """Whether all of it has left, or never will."""
@@ -546,18 +676,19 @@ class Router(Port):
             key, frame = str(part.get("User-Id")), part.bytes
             if not self._allowed.may(key, ""):  # Revoked since it connected.
                 self._traffic.denied += 1
-                while self._get(_RECV_MORE):
-                    self._recv(_NOBLOCK)
-                return
+                return self._skip_rest()
         heard = self._heard
         for header, body in self._records(frame):
-            if self._pump.meddler is None or not self._meddled(
-                outgoing=False,
-                peer=routing_id.hex(),
-                deliver=heard,
-                args=(routing_id, key, header, body),
-            ):
-                heard(routing_id, key, header, body)
+            try:
+                if self._pump.meddler is None or not self._meddled(
+                    outgoing=False,
+                    peer=routing_id.hex(),
+                    deliver=heard,
+                    args=(routing_id, key, header, body),
+                ):
+                    heard(routing_id, key, header, body)
+            except Exception:  # noqa: BLE001 (P8)
+                self._pump.failed()
 
 
 class Publisher(Port):
@@ -569,29 +700,43 @@ class Publisher(Port):
         for endpoint in endpoints:
             pump.connect(socket, endpoint)
         super().__init__(pump, socket)
-        self._outboxes: dict[str, Outbox] = {}
+        self._outboxes: dict[bytes, Outbox] = {}
         # Not watched: a PUB receives nothing but subscriptions, and takes them in when it sends.
 
     def send(self, topic: str, header: bytes) -> None:
         if self._pump.meddler is not None and self._meddled(
-            outgoing=True, peer=topic, deliver=self._queue, args=(topic, header)
+            outgoing=True, peer=topic, deliver=self._queue, args=(_on_wire(topic), header)
         ):
             return
-        self._queue(topic, header)
+        self._queue(_on_wire(topic), header)
 
-    def _queue(self, topic: str, header: bytes) -> None:
+    def _queue(self, topic: bytes, header: bytes) -> None:
         if self._closed:
             return
-        self._outboxes.setdefault(topic, Outbox()).add(header, b"", math.inf)
+        outbox = self._outboxes.get(topic)
+        if outbox is None:
+            outbox = self._outboxes[topic] = Outbox()
+        if not outbox.add(header, b"", math.inf):
+            self._traffic.overflowed += 1
+            return
         self._traffic.records_out += 1
         self._ask_for_turn()
 
     def _flush(self) -> None:
-        for topic, outbox in self._outboxes.items():
+        outboxes, self._outboxes = self._outboxes, {}
+        for topic, outbox in outboxes.items():
             while (waiting := outbox.next(0.0)) is not None:
-                self._send(topic.encode() + b"\0" + waiting[0], _NOBLOCK)
+                self._send(topic + waiting[0], _NOBLOCK)
                 outbox.sent()
                 self._traffic.frames_out += 1
+
+
+def _on_wire(topic: str) -> bytes:
+    """A topic with the zero byte that ends it; ValueError if it is none."""
+    encoded = topic.encode()
+    if len(encoded) > TOPIC_BYTES_MAX or b"\0" in encoded:
+        raise ValueError(f"topic {topic!r}: at most {TOPIC_BYTES_MAX} bytes, none of them zero")
+    return encoded + b"\0"
 
 
 class Subscriber(Port):
@@ -601,23 +746,28 @@ class Subscriber(Port):
     def __init__(self, pump: Pump, endpoints: list[str], heard: HeardNews) -> None:
         socket = pump.socket(zmq.SUB)
         socket.set(zmq.RCVHWM, NEWS_HIGH_WATER_FRAMES)
+        socket.set(zmq.SNDHWM, 4 * TOPICS_MAX)  # Past it ZeroMQ loses subscriptions, silently.
         for endpoint in endpoints:
             pump.connect(socket, endpoint)
         super().__init__(pump, socket)
         self._heard = heard
         self._pace = self._loop.timer(NEWS_PACE_S, NEWS_PACE_S)
         self._watching = True
+        self._topics: set[bytes] = set()
         self.start()
 
     def subscribe(self, topic: str) -> None:
-        self._socket.set(zmq.SUBSCRIBE, topic.encode() + b"\0")
+        self._topics.add(_on_wire(topic))
+        if len(self._topics) > TOPICS_MAX:
+            raise ValueError(f"more than {TOPICS_MAX} topics")
+        self._socket.set(zmq.SUBSCRIBE, _on_wire(topic))
         self._ask_for_turn()
 
-    def close(self) -> None:
+    def close(self, *, abruptly: bool = False) -> None:
         if not self._closed:
             self._pace.stop()
             self._pace.close()
-        super().close()
+        super().close(abruptly=abruptly)
 
     def _turn(self) -> None:
         if self._closed:
@@ -641,10 +791,13 @@ class Subscriber(Port):
         topic_bytes, _, frame = self._recv(_NOBLOCK).partition(b"\0")
         topic, heard = topic_bytes.decode(errors="replace"), self._heard
         for header, _ in self._records(frame):
-            if self._pump.meddler is None or not self._meddled(
-                outgoing=False, peer=topic, deliver=heard, args=(topic, header)
-            ):
-                heard(topic, header)
+            try:
+                if self._pump.meddler is None or not self._meddled(
+                    outgoing=False, peer=topic, deliver=heard, args=(topic, header)
+                ):
+                    heard(topic, header)
+            except Exception:  # noqa: BLE001 (P8)
+                self._pump.failed()
 
 
 class Relay:
@@ -653,19 +806,18 @@ class Relay:
     def __init__(self, pump: Pump, subscribe_at: str, publish_at: str) -> None:
         self._pump = pump
         self._addresses = subscribe_at, publish_at
+        self._binding = False
         self._bind()
 
     def rebind(self) -> None:
         """Cut everyone off; who still may comes back by itself, who was revoked does not."""
         self.close()
-        deadline = now() + REBIND_S_MAX
-        while True:
+        if not self._binding:
+            self._binding = True
             try:
-                return self._bind()
-            except ConfigError:  # libzmq closes in the background: the port is not free at once.
-                if now() >= deadline:
-                    raise
-            gevent.sleep(0.01)
+                bind_again(self._bind)
+            finally:
+                self._binding = False
 
     def close(self) -> None:
         self._inlet.close()
@@ -673,42 +825,88 @@ class Relay:
 
     def _bind(self) -> None:
         subscribe_at, publish_at = self._addresses
-        self._outlet = _RelayPort(self._pump, zmq.XPUB, subscribe_at, "listen")
+        self._outlet = _Outlet(self._pump, subscribe_at, self._crowded)
         try:
-            self._inlet = _RelayPort(self._pump, zmq.XSUB, publish_at, "publish")
+            self._inlet = _Inlet(self._pump, publish_at, self._outlet)
         except ConfigError:
             self._outlet.close()
             raise
-        self._outlet.pass_to(self._inlet)
-        self._inlet.pass_to(self._outlet)
+
+    def _crowded(self, key: str) -> None:
+        """ZeroMQ keeps every subscription, and ends no single connection: begin anew (P9)."""
+        self._pump.traffic.crowded += 1
+        if self._pump.barred.get(key, 0.0) <= now():
+            self._pump.barred[key] = now() + BARRED_S
+            log.error("listeners want too many topics, most of them the key %r", key)
+        self.close()
+        gevent.spawn(self.rebind)
 
 
-class _RelayPort(Port):
-    """One end of a hub. Passes frames on as they are: whoever listens checks them anyway."""
+class _Outlet(Port):
+    """The end of a hub that listeners connect to. What they want goes no further: a hub takes
+    in all news, and ZeroMQ passes on what each wants. Here it is only measured (P9)."""
 
-    def __init__(self, pump: Pump, kind: int, address: str, permission: str) -> None:
-        socket = pump.socket(kind)
+    def __init__(self, pump: Pump, address: str, crowded: Callable[[str], None]) -> None:
+        socket = pump.socket(zmq.XPUB)
         socket.set(zmq.SNDHWM, NEWS_HIGH_WATER_FRAMES)
+        socket.set(zmq.MAXMSGSIZE, SUBSCRIPTION_BYTES_MAX)
+        pump.bind(socket, address, LISTEN)
+        super().__init__(pump, socket)
+        self._crowded = crowded
+        self._wanted_by: dict[bytes, str] = {}
+        self._wanted_bytes = 0
+        self.start()
+
+    def pass_on(self, frame: bytes) -> None:
+        self._send(frame, _NOBLOCK)
+        self._ask_for_turn()  # P3
+
+    def _receive_one(self) -> None:
+        """ZeroMQ tells when the first listener wants a topic, and when nobody does any more."""
+        part = cast(zmq.Frame, self._recv(_NOBLOCK, copy=False))
+        wanted, topic = part.bytes[:1], part.bytes[1:]
+        self._skip_rest()
+        self._traffic.frames_in += 1
+        if wanted == b"\1" and topic not in self._wanted_by:
+            key = "" if self._pump.security is None else str(part.get("User-Id"))
+            self._wanted_by[topic] = key
+            self._wanted_bytes += TOPIC_COST_BYTES + len(topic)
+            if self._wanted_bytes > TOPICS_BYTES_MAX:
+                self._crowded(self._greediest())
+        elif wanted == b"\0" and self._wanted_by.pop(topic, None) is not None:
+            self._wanted_bytes -= TOPIC_COST_BYTES + len(topic)
+        elif wanted not in (b"\0", b"\1"):
+            self._traffic.malformed += 1
+
+    def _greediest(self) -> str:
+        wanted: Counter[str] = Counter()
+        for topic, key in self._wanted_by.items():
+            wanted[key] += TOPIC_COST_BYTES + len(topic)
+        return wanted.most_common(1)[0][0]
+
+
+class _Inlet(Port):
+    """The end of a hub that publishers connect to. Passes frames on as they are: whoever
+    listens checks them anyway."""
+
+    def __init__(self, pump: Pump, address: str, outlet: _Outlet) -> None:
+        socket = pump.socket(zmq.SUB)
         socket.set(zmq.RCVHWM, NEWS_HIGH_WATER_FRAMES)
         socket.set(zmq.MAXMSGSIZE, 2 * FRAME_BYTES_MAX)
-        pump.bind(socket, address, permission)
+        socket.set(zmq.SUBSCRIBE, b"")
+        pump.bind(socket, address, "publish")
         super().__init__(pump, socket)
-
-    def pass_to(self, other: "_RelayPort") -> None:
-        self._pass_on = other._send
-        self._other = other
+        self._outlet = outlet
         self.start()
 
     def _receive_one(self) -> None:
         frame = self._recv(_NOBLOCK)
         self._traffic.frames_in += 1
         if self._get(_RECV_MORE):
-            while self._get(_RECV_MORE):
-                self._recv(_NOBLOCK)
+            self._skip_rest()
             self._traffic.malformed += 1
             return
-        self._pass_on(frame, _NOBLOCK)
-        self._other._ask_for_turn()  # P3
+        self._outlet.pass_on(frame)
 
 
 class _Doorkeeper(Port):
@@ -724,11 +922,16 @@ class _Doorkeeper(Port):
         parts = [self._recv(_NOBLOCK)]
         while self._get(_RECV_MORE):
             parts.append(self._recv(_NOBLOCK))
-        routing_id, _, version, request_id, domain, _, _, mechanism, *credentials = parts
-        key = z85.encode(credentials[0]).decode() if mechanism == b"CURVE" else ""
+        try:
+            routing_id, _, version, request_id, domain, _, _, mechanism, *credentials = parts
+            key = z85.encode(credentials[0]).decode() if mechanism == b"CURVE" else ""
+            permission = domain.decode()
+        except (ValueError, IndexError):  # Not libzmq: nobody gets in by that.
+            self._traffic.malformed += 1
+            return
         # "300" is "not now": the peer tries again, and a key that is added to the list later,
         # or a peer that found us full, gets in without a restart.
-        status = (b"200", b"OK") if self._may_enter(key, domain.decode()) else (b"300", b"denied")
+        status = (b"200", b"OK") if self._may_enter(key, permission) else (b"300", b"denied")
         answer = [routing_id, b"", version, request_id, *status, key.encode(), b""]
         self._socket.send_multipart(answer, _NOBLOCK)
         self._ask_for_turn()
@@ -740,7 +943,14 @@ class _Doorkeeper(Port):
             return False
         if security is None:
             return True
-        if key and security.allowed.may(key, "" if permission == ASK else permission):
+        barred = permission == LISTEN and self._pump.barred.get(key, 0.0) > now()  # P9
+        if (
+            key
+            and not barred
+            and security.allowed.may(key, "" if permission == ASK else permission)
+        ):
+            if permission == ASK:
+                self._pump.admitted.add(key)
             return True
         self._traffic.denied += 1
         return False
@@ -751,15 +961,17 @@ class _ConnectionCount(Port):
 
     def __init__(self, pump: Pump, bound: "zmq.Socket[bytes]", permission: str) -> None:
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
-        super().__init__(pump, bound.get_monitor_socket(events))
+        # An address of our own: pyzmq's has the descriptor in it, which comes again at once
+        # when a socket is bound anew, and then is still taken.
+        monitor = bound.get_monitor_socket(events, f"inproc://monitor-{next(_monitors)}")
+        super().__init__(pump, monitor)
         self._permission = permission
         self._counted = 0
         self.start()
 
     def _receive_one(self) -> None:
         event = _MONITOR_EVENT.unpack_from(self._recv(_NOBLOCK))[0]
-        while self._get(_RECV_MORE):
-            self._recv(_NOBLOCK)
+        self._skip_rest()
         if event == zmq.EVENT_MONITOR_STOPPED:
             self._pump.connections[self._permission] -= self._counted
             self.close()
@@ -769,6 +981,7 @@ class _ConnectionCount(Port):
         self._pump.connections[self._permission] += change
 
 
+_monitors = itertools.count()
 _pumps: "weakref.WeakSet[Pump]" = weakref.WeakSet()
 
 

@@ -22,11 +22,13 @@ from greenlet import GreenletExit, getcurrent
 
 from bus.clock import wall_s
 from bus.config import Config, find, load
+from bus.descriptors import raise_limit
 from bus.errors import ConfigError
 from bus.identity import Identity
 from bus.member import Member
 
 GRACE_S = 2.0  # For a role's own farewell; below what a node agent grants before it kills.
+NUMBER_MAX = 2**63 - 1  # What every reader of our frames can hold.
 RESIGNED = 3  # The exit code of a process that gave way to a later life of its id.
 
 Role = Callable[[Member], None]
@@ -43,6 +45,7 @@ def run_role(role: str, place: str, words: list[str]) -> int:
     def end() -> None:
         gevent.spawn_later(GRACE_S, gevent.kill, main_greenlet)
 
+    raise_limit()
     main_greenlet = getcurrent()
     handlers = [gevent.signal_handler(number, end) for number in (signal.SIGTERM, signal.SIGINT)]
     member = Member.join(config, identity, restarts=options.restarts)
@@ -81,7 +84,7 @@ def resolve(place: str, config: Config) -> Role:
 
 
 def _identity(role: str, options: argparse.Namespace, config: Config) -> Identity:
-    if not re.fullmatch(rf"{re.escape(role)}-[1-9][0-9]*", options.id):
+    if not re.fullmatch(rf"{re.escape(role)}-[1-9][0-9]{{0,8}}", options.id):
         raise ConfigError(f"--id {options.id}: the id of a {role} is `{role}-` and a number from 1")
     planned = {component.id: component.node for component in config.components()}
     node = options.node or planned.get(options.id)
@@ -111,7 +114,6 @@ def _options(role: str, words: list[str]) -> argparse.Namespace:
 
 
 def _natural(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
+    if not re.fullmatch("[0-9]{1,19}", text) or int(text) > NUMBER_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: give a number from 0 to {NUMBER_MAX}")
+    return int(text)

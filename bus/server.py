@@ -8,12 +8,16 @@ What always holds:
   S1  What has run out of budget is dropped: on arrival, counting time spent in queues we
       cannot see (`delay`), again before its handler runs, and again before its answer leaves.
   S2  Every request is answered once, refused once, or dropped because nobody waits for it.
-  S3  Inbox and greenlets are bounded; past that a request is refused at once.
-  S4  A request that its key may not make is refused before any handler sees it.
+  S3  Inbox, greenlets and the bytes of all bodies are bounded; past that a request is refused
+      at once.
+  S4  A request that its key may not make is refused before any handler sees it. That is asked
+      on arrival, before the handler runs, and before the answer leaves; a key that is no longer
+      on the list gets no answer at all.
+  S5  Whatever handlers do that do not wait, timers and other ports have their turn every
+      `WORK_S_MAX`, and after each handler at the latest.
 """
 
 import logging
-import math
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
@@ -23,6 +27,7 @@ import msgspec
 from greenlet import getcurrent, greenlet
 
 from bus.clock import now
+from bus.config_shape import WORKERS_MAX
 from bus.delay import QueueDelays
 from bus.errors import RemoteProtocolError
 from bus.frames import (
@@ -39,12 +44,13 @@ from bus.frames import (
 )
 from bus.identity import Identity
 from bus.messages import Message, Ping, Pong, Refused
-from bus.pump import Pump
+from bus.pump import Pump, bind_again, told
 
 M = TypeVar("M", bound=Message)
 
 INBOX_MAX = 4096
-WORKERS_MAX = 512
+BODIES_BYTES_MAX = 256 * 1024 * 1024
+WORK_S_MAX = 0.01
 BUSY_RETRY_S = 0.1
 DETAIL_CHARACTERS_MAX = 200
 
@@ -117,12 +123,15 @@ class Server:
         *,
         inbox_max: int = INBOX_MAX,
         workers_max: int = WORKERS_MAX,
+        bodies_bytes_max: int = BODIES_BYTES_MAX,
     ) -> None:
         self._pump = pump
         self._identity = identity
         self._allowed = None if pump.security is None else pump.security.allowed
         self._inbox_max = inbox_max
         self._workers_max = workers_max
+        self._bodies_bytes_max = bodies_bytes_max
+        self._bodies_bytes = 0
         self._handlers: dict[type[Message], tuple[Handler[Message], str]] = {}
         self._decoder = MessageDecoder(Ping)
         self._delays = QueueDelays()
@@ -131,6 +140,7 @@ class Server:
         self._idle: list[greenlet] = []
         self._workers = 0
         self._woken = False
+        self._later = pump.hub.loop.timer(0)
         self.answered = 0
         self.refused = 0
         self.expired = 0
@@ -152,7 +162,19 @@ class Server:
         self._handlers[kind] = (cast("Handler[Message]", handler), permission)
         self._decoder = MessageDecoder(*self._handlers)
 
+    def cut_off(self) -> None:
+        """Keys were revoked: if one of them ever came in here, end all connections, as ZeroMQ
+        ends no single one, and bind again. Who still may comes back by itself, and has to ask
+        again what was in progress. Waits until the address is free, and then no longer."""
+        if not self._pump.take_revoked():
+            return
+        for call in self._calls.values():
+            call.cancelled = True  # The connection that its answer would take is gone.
+        self._router.close(abruptly=True)
+        self._router = bind_again(lambda: self._pump.router(self.endpoint, self._heard))
+
     def close(self) -> None:
+        self._later.stop()
         self._router.close()
 
     def _heard(self, routing_id: bytes, key: str, header: Header, body: Body) -> None:
@@ -169,47 +191,58 @@ class Server:
     def _take_in(self, routing_id: bytes, key: str, ask: Ask, body: Body) -> None:
         arrived_at = now()
         # By connection, not by the name it gives: a liar must not spoil another's estimate.
-        queued_s = self._delays.queued_s(
-            routing_id, ask.incarnation, ask.sent_us, int(arrived_at * 1e6)
-        )
+        queued_s = self._delays.queued_s(routing_id, ask.sent_us, int(arrived_at * 1e6))
         left_s = ask.budget_us / 1e6 - queued_s
         if left_s <= 0:
             self.expired += 1  # S1
             return
+        until = arrived_at + left_s
         try:
             message = self._decoder.decode(ask.message)
         except RemoteProtocolError as error:
             self._pump.traffic.malformed += 1
-            self._refuse(routing_id, ask.request_id, Refused("unknown", str(error)))
+            self._refuse(routing_id, ask.request_id, Refused("unknown", str(error)), until)
             return
         call = Call(routing_id, key, ask, body, message)
         call.arrived_at = arrived_at - queued_s
-        call.until = arrived_at + left_s
-        if self._may_not(call):  # S4
-            detail = f"this key may not ask {type(message).__name__}"
-            self._refuse(routing_id, ask.request_id, Refused("denied", detail))
-        elif len(self._inbox) >= self._inbox_max:
+        call.until = until
+        address = call.address
+        if self._allowed is not None and not self._may(call):
+            self._deny(call)
+        elif self._is_full(body):
             busy = Refused("busy", "the inbox is full", retry_after_s=BUSY_RETRY_S)
-            self._refuse(routing_id, ask.request_id, busy)  # S3
-        elif call.address in self._calls:
+            self._refuse(*address, busy, until)  # S3
+        elif address in self._calls:
             self.repeated += 1  # S2: the same request twice, from a peer that replays
         else:
             self._inbox.append(call)
-            self._calls[call.address] = call
+            self._calls[address] = call
+            self._bodies_bytes += len(body)
             if not self._woken:
                 self._woken = True
                 self._pump.hub.loop.run_callback(self._wake_workers)
 
-    def _may_not(self, call: Call[Message]) -> bool:
+    def _is_full(self, body: Body) -> bool:
+        if len(self._inbox) >= self._inbox_max:
+            return True
+        return self._bodies_bytes + len(body) > self._bodies_bytes_max
+
+    def _may(self, call: Call[Message]) -> bool:
+        """Whether its key is on the list, and may ask that (S4)."""
         permission = self._handlers[type(call.message)][1]
-        if not permission or self._allowed is None:
-            return False
-        return not self._allowed.may(call.key, permission)
+        return self._allowed is None or self._allowed.may(call.key, permission)
+
+    def _deny(self, call: Call[Message]) -> None:
+        if self._allowed is not None and self._allowed.may(call.key, ""):
+            detail = f"this key may not ask {type(call.message).__name__}"
+            self._refuse(*call.address, Refused("denied", detail), call.until)
+        else:
+            self._pump.traffic.denied += 1
 
     def _wake_workers(self) -> None:
         """In the event loop: let greenlets empty the inbox; each returns here when it waits."""
         self._woken = False
-        while self._inbox:
+        while self._inbox and not self._woken:
             if self._idle:
                 self._idle.pop().switch()
             elif self._workers < self._workers_max:
@@ -219,47 +252,74 @@ class Server:
             else:
                 return  # S3: whoever is done next goes on with the inbox.
 
+    def _wake_workers_later(self) -> None:
+        """In another round of the loop, so that timers and ports come first."""
+        if not self._woken:
+            self._woken = True
+            self._later = self._pump.hub.loop.timer(0)
+            self._later.start(self._wake_workers)
+
     def _work(self) -> None:
         """A worker greenlet: empty the inbox, sleep until there is more, for ever."""
         inbox, hub = self._inbox, self._pump.hub
         me = getcurrent()
-        while True:
-            while inbox:
-                self._serve(inbox.popleft())
-            self._idle.append(me)
-            hub.switch()
-
-    def _serve(self, call: Call[Message]) -> None:
-        started_at = now()
-        if call.cancelled or started_at >= call.until:
-            self.expired += 1  # S1
-            del self._calls[call.address]
-            return
-        handler, _ = self._handlers[type(call.message)]
-        encoded: tuple[bytes, Body] = (b"", b"")
         try:
+            while True:
+                pause_at = now() + WORK_S_MAX
+                while inbox:
+                    if self._serve(inbox.popleft()) >= pause_at:
+                        self._wake_workers_later()  # S5
+                        break
+                self._idle.append(me)
+                hub.switch()
+        finally:
+            self._workers -= 1
+            if inbox:
+                self._wake_workers_later()
+
+    def _serve(self, call: Call[Message]) -> float:
+        """Carry out one request; when that was done."""
+        started_at = now()
+        body_bytes = len(call.body)
+        handler, _ = self._handlers[type(call.message)]
+        answer: Message | Answer | Refused
+        try:
+            if call.cancelled or started_at >= call.until:
+                self.expired += 1  # S1
+                return started_at
+            if self._allowed is not None and not self._may(call):
+                self._deny(call)
+                return started_at
             answer = handler(call)
-            if not isinstance(answer, Refused):
-                encoded = self._encoded(call, answer, started_at - call.arrived_at)
+            encoded = self._encoded(call, answer, started_at - call.arrived_at)
         except (Exception, gevent.Timeout, gevent.GreenletExit) as error:
             # A crashing handler harms only its own request.
             log.exception("handler of %s failed", type(call.message).__name__)
             self.failed += 1
-            answer = Refused("failed", f"{type(error).__name__}: {error}")
+            answer = Refused("failed", told(error))
+            encoded = _refusal(call.request_id, answer), b""
         finally:
             del self._calls[call.address]
-        if call.cancelled or now() >= call.until:
+            self._bodies_bytes -= body_bytes
+        done_at = now()
+        if call.cancelled or done_at >= call.until:
             self.expired += 1  # S1
-        elif isinstance(answer, Refused):
-            self._refuse(*call.address, answer, call.until)
+        elif self._allowed is not None and not self._may(call):
+            self._deny(call)
         else:
-            self.answered += 1
+            if isinstance(answer, Refused):
+                self.refused += 1
+            else:
+                self.answered += 1
             self._router.send(call.address[0], *encoded, call.until)
+        return done_at
 
     def _encoded(
-        self, call: Call[Message], answer: Message | Answer, queued_s: float
+        self, call: Call[Message], answer: Message | Answer | Refused, queued_s: float
     ) -> tuple[bytes, Body]:
         """Header and body of the answer; raises if that is none that could be sent."""
+        if isinstance(answer, Refused):
+            return _refusal(call.request_id, answer), b""
         if not isinstance(answer, Answer):
             answer = Answer(answer)
         if not isinstance(answer.message, Message):
@@ -273,11 +333,15 @@ class Server:
         header = Reply(call.request_id, me.id, me.incarnation, queued_us, raw(answer.message))
         return encode_header(header), answer.body
 
-    def _refuse(
-        self, routing_id: bytes, request_id: int, refused: Refused, until: float = math.inf
-    ) -> None:
+    def _refuse(self, routing_id: bytes, request_id: int, refused: Refused, until: float) -> None:
         self.refused += 1
-        retry_after_us = -1 if refused.retry_after_s is None else int(refused.retry_after_s * 1e6)
-        detail = refused.detail[:DETAIL_CHARACTERS_MAX]
-        header = Refusal(request_id, refused.reason, detail, retry_after_us)
-        self._router.send(routing_id, encode_header(header), b"", until)
+        self._router.send(routing_id, _refusal(request_id, refused), b"", until)
+
+
+def _refusal(request_id: int, refused: Refused) -> bytes:
+    """The header of a refusal; raises if a handler made it of what cannot be sent."""
+    if not isinstance(refused.reason, str) or not isinstance(refused.detail, str):
+        raise TypeError("reason and detail of a refusal are text")
+    retry_after_us = -1 if refused.retry_after_s is None else int(refused.retry_after_s * 1e6)
+    detail = refused.detail[:DETAIL_CHARACTERS_MAX]
+    return encode_header(Refusal(request_id, refused.reason, detail, retry_after_us))

@@ -13,6 +13,18 @@ from bus.peers import Peer
 
 PERIOD_S_MIN = 0.05  # A peer that promises more, or a beacon a week, is not taken at its word.
 PERIOD_S_MAX = 60.0
+NUMBER_MAX = 1e18  # No honest statistic comes near it; it fits 64 bits, and so do sums of a few.
+TRANSPORTS = ("tcp://", "ipc://")
+
+
+def is_sound(beacon: Beacon) -> bool:
+    """Whether its numbers can be, and its endpoint is one to connect to. No NaN compares so."""
+    return (
+        0 <= beacon.age_s < NUMBER_MAX
+        and 0 < beacon.period_s < NUMBER_MAX
+        and sum(map(abs, beacon.statistics.values())) < NUMBER_MAX
+        and (not beacon.endpoint or beacon.endpoint.startswith(TRANSPORTS))
+    )
 
 
 class Trusted(msgspec.Struct, frozen=True):
@@ -74,10 +86,7 @@ class Entry:
 
     def expect(self, suspect_after: float, missing_after: float) -> None:
         """Await its beacons at the pace it promises, within reason."""
-        promised_s = self.beacon.period_s
-        in_reason = PERIOD_S_MIN <= promised_s <= PERIOD_S_MAX  # Not so for a NaN.
-        bound_s = PERIOD_S_MAX if promised_s > PERIOD_S_MAX else PERIOD_S_MIN
-        self.period_s = promised_s if in_reason else bound_s
+        self.period_s = min(max(self.beacon.period_s, PERIOD_S_MIN), PERIOD_S_MAX)
         self.suspect_s = suspect_after * self.period_s
         self.missing_s = missing_after * self.period_s
 

@@ -11,6 +11,7 @@ import psutil
 
 from bus.client import Client
 from bus.clock import now
+from bus.liveness import Liveness
 from bus.pump import Pump
 from bus.server import Server
 from bus.statistics import Counter, Statistics
@@ -18,15 +19,21 @@ from bus.statistics import Counter, Statistics
 
 class Vitals:
     def __init__(
-        self, statistics: Statistics, pump: Pump, client: Client, server: Server | None
+        self,
+        statistics: Statistics,
+        pump: Pump,
+        client: Client,
+        server: Server | None,
+        liveness: Liveness,
     ) -> None:
-        self._process = psutil.Process()
         self._cpu_s = _cpu_s()
         self._refreshed_at = now()
         self.loop_lag_s = 0.0
         """How late the event loop woke the last beacon: above all, the sign of a blocked loop."""
         self._cpu = statistics.size("cpu", "Cores used since the last beacon")
-        self._rss = statistics.size("rss_bytes", "Resident memory")
+        process = psutil.Process()
+        # Read when sampled: that may fail for a moment, for want of a descriptor, and is counted.
+        statistics.size("rss_bytes", "Resident memory", lambda: process.memory_info().rss)
         statistics.size("loop_lag_s", "How late the last timer was", lambda: self.loop_lag_s)
         statistics.size(
             "connections", "Peers connected to us", lambda: sum(pump.connections.values())
@@ -42,6 +49,10 @@ class Vitals:
             (
                 statistics.counter("records_malformed", "Received, but no message of ours"),
                 lambda: traffic.malformed,
+            ),
+            (
+                statistics.counter("records_failed", "Raised by those who hear records: a bug"),
+                lambda: traffic.failed,
             ),
             (
                 statistics.counter("frames_denied", "From keys that are not on the allow-list"),
@@ -67,6 +78,10 @@ class Vitals:
                 statistics.counter("answers_late", "Came when nobody waited any more"),
                 lambda: client.late_answers,
             ),
+            (
+                statistics.counter("beacons_unsound", "With numbers that cannot be"),
+                lambda: liveness.unsound,
+            ),
         ]
         if server is not None:
             statistics.size("inbox_length", "Requests not begun", lambda: server.inbox_length)
@@ -84,7 +99,6 @@ class Vitals:
         """Bring the statistics up to date; called before each beacon."""
         for counter, count in self._copied:
             counter.value = count()
-        self._rss.set(self._process.memory_info().rss)
         elapsed_s, cpu_s = refreshed_at - self._refreshed_at, _cpu_s()
         if elapsed_s > 0.05:  # Twice in a moment (`live`, `close`) would measure noise.
             self._cpu.set((cpu_s - self._cpu_s) / elapsed_s)

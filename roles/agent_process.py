@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bus.clock import now, wall_s
 from bus.config import NODE, Config, installed_roles
+from bus.descriptors import raise_limit
 from bus.errors import ConfigError
 from bus.identity import Identity
 from bus.member import Member
@@ -22,6 +23,7 @@ def run_agent(config: Config, node: str, restarts: int) -> int:
     agent_id = next(
         planned.id for planned in components if (planned.role, planned.node) == (NODE, node)
     )
+    raise_limit()
     output = Output(1)
     _log_to(output, agent_id)
     store = Path(config.run_directory) / f"incarnations-{node}.json"

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from bus.config_rules import is_loopback
-from bus.config_shape import HUB, NODE, Config, publish_address
+from bus.config_shape import CONNECTIONS_SHARE, HUB, NODE, Config, publish_address
 
 Level = Literal["ok", "warn", "fail"]
 PortState = Literal["free", "hub", "taken", "silent", "refused", "unreachable"]
@@ -57,7 +57,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Version of each required library that is installed."""
     zmq: dict[str, object]
     open_files_max: int
-    open_files_hard_max: int
+    """The hard limit: our processes raise their own to it when they start."""
     boottime_s: tuple[float, float]
     """Two readings of the clock that `bus.clock.now` uses; empty-handed, (0, 0)."""
     wall_s: float
@@ -185,15 +185,20 @@ def descriptors_needed(config: Config) -> int:
 
 
 def _open_files(facts: Facts, config: Config) -> Finding:
-    need = descriptors_needed(config)
-    if facts.open_files_max >= need:
-        return Finding("ok", "open files", f"{facts.open_files_max} allowed, {need} needed")
-    order = f"`ulimit -n {need}`"
-    if facts.open_files_hard_max < need:
-        order = "the hard limit (limits.conf, or LimitNOFILE= of the systemd unit)"
-    return Finding(
-        "fail", "open files", f"{facts.open_files_max} allowed, {need} needed: raise {order}"
-    )
+    need, allowed = descriptors_needed(config), facts.open_files_max
+    sentence = f"{allowed} allowed, {need} needed"
+    order = "raise the hard limit (limits.conf, or LimitNOFILE= of the systemd unit)"
+    if allowed < need:
+        return Finding("fail", "open files", f"{sentence}: {order}")
+    wanted = config.limits.connections_max
+    if allowed // CONNECTIONS_SHARE < wanted:
+        return Finding(
+            "warn",
+            "open files",
+            f"{sentence}; that is {allowed // CONNECTIONS_SHARE} connections to a process, not the "
+            f"{wanted} of limits.connections_max: {order}",
+        )
+    return Finding("ok", "open files", sentence)
 
 
 def _sockets(facts: Facts, config: Config) -> Finding:

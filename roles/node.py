@@ -142,7 +142,7 @@ class NodeShell:
         exited = Exited(report.id, report.incarnation, report.pid, report.code, report.reason)
         self._member.publish(EXIT_TOPIC, exited)
         # The hubs may be what has ended: our own table is told directly.
-        self._member.liveness.exited(report.id, report.incarnation, report.reason, now())
+        self._member.exited(exited)
         self._member.event("exited", report.id, report.reason)
 
     def _remember(self) -> None:

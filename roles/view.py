@@ -108,4 +108,5 @@ def _own_row(member: Member, age_s: float) -> Component:
 def _by_number(component_id: str) -> tuple[str, int, str]:
     """brick-2 before brick-10."""
     role, _, number = component_id.rpartition("-")
-    return (role, int(number), "") if number.isdecimal() else (component_id, 0, component_id)
+    is_number = number.isdecimal() and len(number) < 10  # Anyone may publish under any name.
+    return (role, int(number), "") if is_number else (component_id, 0, component_id)

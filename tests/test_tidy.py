@@ -25,10 +25,10 @@ MAY_IMPORT = {
 """Imports point down only. Which of our packages each may use."""
 
 SHELLS = {
-    "bus": """cli client clock config keys member metrics news parent pump role_process server
-        vitals""",
-    "roles": """agent_process cluster hub incarnations inquiry invoke node observer output process
-        testing view watchdog commands.doctor commands.events commands.keys commands.node
+    "bus": """cli client clock config descriptors keys member metrics news parent pump role_process
+        server vitals""",
+    "roles": """agent_process cluster hub hub_ports incarnations inquiry invoke node observer output
+        process testing view watchdog commands.doctor commands.events commands.keys commands.node
         commands.status commands.up""",
     "pinpoint": "",
     "tacc": "",

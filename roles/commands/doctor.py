@@ -73,7 +73,7 @@ def _configuration(argument: str | None) -> tuple[Finding, Config | None]:
 def gather(config: Config | None) -> Facts:
     """Look at the machine, and at what the configuration names. Judges nothing."""
     requires_python, requirements = _requirements()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     own = _own_addresses()
     resolved = _resolve(config)
     directory = _nearest(Path(config.run_directory if config else "."))
@@ -83,8 +83,7 @@ def gather(config: Config | None) -> Facts:
         requirements=requirements,
         installed=_installed(requirements),
         zmq=zmq_features(),
-        open_files_max=_unlimited(soft),
-        open_files_hard_max=_unlimited(hard),
+        open_files_max=_unlimited(hard),
         boottime_s=(now(), now()),
         wall_s=wall_s(),
         clock_is_synchronised=_clock_is_synchronised(),

@@ -10,7 +10,8 @@ from pathlib import Path
 from bus.allow_list import EVERYTHING, PERMISSIONS, SERVICE_MAY, Allowed
 from bus.config import keys_directory
 from bus.config_rules import did_you_mean
-from bus.keys import CLUSTER, create_cluster, create_key, listed, revoke
+from bus.errors import ConfigError
+from bus.keys import CLUSTER, COMPONENT, create_cluster, create_key, listed, revoke
 from bus.pump import new_keypair
 
 DEFAULT_DIRECTORY = "keys"
@@ -25,6 +26,11 @@ def main(arguments: list[str]) -> int:
         case "list":
             _list(directory, as_json=options.json)
         case _:
+            if options.name == COMPONENT and not options.yes:
+                raise ConfigError(
+                    f"{COMPONENT} is the key of the cluster's own processes: revoked, all of them "
+                    "are cut off from each other; if you mean that, say --yes"
+                )
             revoke(directory, options.name)
             print(f"revoked {options.name}; every process cuts it off within 10 s")
     return 0
@@ -64,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 
     end = actions.add_parser("revoke", parents=[directory], help="cut a key off, for good")
     end.add_argument("name", metavar="NAME")
+    end.add_argument("--yes", action="store_true", help=f"even if it is {COMPONENT}")
     return parser
 
 

@@ -9,6 +9,7 @@ import difflib
 
 from bus.config import Config, find, load
 from bus.errors import ConfigError
+from roles.hub_ports import check_hub_ports
 from roles.invoke import environment, softstate
 from roles.watchdog import Watchdog
 
@@ -21,6 +22,7 @@ def main(arguments: list[str]) -> int:
         from roles.agent_process import run_agent  # Gevent and ZeroMQ: here only.
 
         return run_agent(config, options.name, options.restarts)
+    check_hub_ports(config, [options.name])
     words = softstate("node", options.name, "--config", config.source, "--agent")
     return Watchdog({options.name: words}, environment()).run()
 

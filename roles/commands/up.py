@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bus.config import Config, dump, find_file, load, local, remember
 from bus.errors import ConfigError
+from roles.hub_ports import check_hub_ports
 from roles.invoke import environment, softstate
 from roles.watchdog import Watchdog
 
@@ -31,6 +32,7 @@ def main(arguments: list[str]) -> int:
         config = load(path)
         if not config.nodes:
             raise ConfigError(f"{path}: no [nodes.NAME] in it, so there is nothing to start")
+        check_hub_ports(config, config.nodes)
         if not options.passing:  # A test's cluster is nobody's "last `softstate up`".
             _note(config)
         print(_announcement(config), flush=True)

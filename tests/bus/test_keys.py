@@ -23,6 +23,7 @@ from bus.allow_list import (
 )
 from bus.errors import ConfigError
 from bus.keys import AllowList, create_cluster, create_key, listed, load_security, revoke
+from tests.descriptors import no_descriptors
 
 
 def key(letter: str) -> str:
@@ -388,3 +389,17 @@ def test_list_replaced_by_one_of_same_size_and_time_is_read(
     os.utime(other, ns=(times, times))
     other.replace(path)
     assert (live.refresh(), live.known(key("b")), live.known(key("c"))) == (True, False, True)
+
+
+def test_revocation_that_could_not_be_read_at_first_is_seen_later(
+    directory: Path, live: AllowList, reports: list[str]
+) -> None:
+    create_key(directory, "web", ["publish"], lambda: (key("w"), key("W")))
+    live.refresh()
+    revoke(directory, "web")
+    with no_descriptors():
+        assert [live.refresh(), live.refresh()] == [False, False]
+    assert [report.partition(": ")[2] for report in reports] == [
+        f"{directory}/allowed.toml: Too many open files; check who owns it and its mode"
+    ]
+    assert (live.refresh(), live.may(key("w"), "publish")) == (True, False)

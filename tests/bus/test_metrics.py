@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import urlsplit
 
+import gevent
 import pytest
 from gevent import socket
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,8 +26,16 @@ WHO = {"id": "brick-2", "role": "brick", "node": "n1"}
 
 
 @contextmanager
-def serving(statistics: Statistics, connection_s_max: float = 5.0) -> Iterator[MetricsServer]:
-    server = MetricsServer(statistics, IDENTITY, "127.0.0.1", connection_s_max=connection_s_max)
+def serving(
+    statistics: Statistics, connection_s_max: float = 5.0, request_s_max: float = 5.0
+) -> Iterator[MetricsServer]:
+    server = MetricsServer(
+        statistics,
+        IDENTITY,
+        "127.0.0.1",
+        connection_s_max=connection_s_max,
+        request_s_max=request_s_max,
+    )
     server.start()
     try:
         yield server
@@ -130,13 +139,32 @@ def test_kept_connection_is_answered_at_once() -> None:
 
 
 @pytest.mark.slow
-def test_silent_connections_are_closed_and_make_room() -> None:
-    with serving(Statistics(), connection_s_max=0.3) as server, ExitStack() as stack:
+@pytest.mark.parametrize("limits", [{"connection_s_max": 0.3}, {"request_s_max": 0.3}], ids=str)
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost:"])
+def test_connections_that_do_not_ask_are_closed_and_make_room(
+    limits: dict[str, float], said: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serving(Statistics(), **limits) as server, ExitStack() as stack:
         for _ in range(CONNECTIONS_MAX):
-            stack.enter_context(connect(server))
+            stack.enter_context(connect(server)).sendall(said)
         began = now()  # Connections are accepted in their order, so ours is one too many.
         assert once(server, "/healthz") == (200, "ok\n")
         assert 0.1 < now() - began < 2.0
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+def test_scrape_may_take_longer_than_its_request_may(capfd: pytest.CaptureFixture[str]) -> None:
+    statistics = Statistics()
+
+    def slow() -> float:
+        gevent.sleep(0.3)
+        return 1.0
+
+    statistics.size("slow", "Takes its time", slow)
+    with serving(statistics, request_s_max=0.1) as server:
+        assert scraped(server)["softstate_slow"] == (WHO, 1.0)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.slow

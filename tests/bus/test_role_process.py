@@ -152,6 +152,8 @@ def test_refusal_of_a_role_is_one_sentence(place: Path) -> None:
         (("patient", "--id", "patient-1", "--node", "nn1"), "no such node; did you mean `n1`?"),
         (("patient", "--id", "patient-1", "--node", "x"), "has no such node; it has n1, n2"),
         (("absent", "--id", "absent-1", "--node", "n1"), "no module `no_such_place` for the role"),
+        (("hub", "--id", "hub-9", "--node", "n1"), "hub-9 has no address: "),
+        (("hub", "--id", "hub-" + "9" * 5000, "--node", "n1"), "and a number from 1"),
         (("nameless", "--id", "nameless-1", "--node", "n1"), "no function `no_such_function`"),
     ],
 )
@@ -174,9 +176,15 @@ def test_role_whose_own_imports_are_broken_shows_where(place: Path) -> None:
     assert err.rstrip().endswith("No module named 'surely_not_installed'")
 
 
-def test_wrong_options_end_with_2(place: Path) -> None:
-    with running(place, "patient", "--id", "patient-1", "--restarts", "-1") as process:
-        assert outcome(process)[0] == 2
+@pytest.mark.parametrize("number", ["-1", "99999999999999999999999", "9223372036854775808", "x"])
+def test_wrong_options_end_with_2(place: Path, number: str) -> None:
+    with running(place, "patient", "--id", "patient-1", f"--incarnation={number}") as process:
+        code, _, err = outcome(process)
+    assert code == 2
+    assert err.splitlines()[-1] == (
+        f"softstate patient: error: argument --incarnation: {number}: give a number from 0 to "
+        "9223372036854775807"
+    )
 
 
 def test_role_dies_with_the_process_that_started_it(place: Path) -> None:

@@ -102,6 +102,16 @@ def test_revoked_key_is_gone_and_cannot_be_revoked_again(
         main(["revoke", "web"])
 
 
+def test_key_of_the_cluster_itself_is_revoked_only_if_that_is_meant(here: Path) -> None:
+    main(["new"])
+    main(["new", "web"])
+    with pytest.raises(ConfigError, match="all of them are cut off from each other; if you mean"):
+        main(["revoke", "component"])
+    assert [entry.name for entry in listed(here / "keys")] == ["component", "web"]
+    assert main(["revoke", "component", "--yes"]) == 0
+    assert [entry.name for entry in listed(here / "keys")] == ["web"]
+
+
 def test_service_key_before_the_cluster_has_keys_is_refused(here: Path) -> None:
     (here / "keys").mkdir()
     with pytest.raises(ConfigError, match="keys has no cluster key yet; first run"):

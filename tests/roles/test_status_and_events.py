@@ -173,3 +173,20 @@ def write_config(directory: Path) -> str:
     path = directory / "cluster.toml"
     path.write_text(dump(local(directory, nodes=1, run={"hub": 1}, preset="fast")))
     return str(path)
+
+
+@pytest.mark.parametrize("words", [("up",), ("node", "n1")], ids=" ".join)
+def test_second_start_of_the_same_cluster_is_refused_and_harms_nobody(
+    cluster: LocalCluster, words: tuple[str, ...]
+) -> None:
+    before = {row.id: row.pid for row in cluster.components() if not row.linked}
+    code, out, err = run(*words, "--config", source(cluster))
+    hub = cluster.cluster.config.hubs[0]
+    assert (code, out, err) == (
+        1,
+        "",
+        f"softstate: {hub} is taken: this cluster is already up (`softstate status` shows it), or "
+        "another program has the port\n",
+    )
+    after = {row.id: row.pid for row in cluster.components() if not row.linked}
+    assert (after, list(before)) == (before, PLANNED)

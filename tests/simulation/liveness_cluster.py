@@ -17,7 +17,7 @@ from tests.world import CALM, Actor, Effect, Note, Publish, Send, Weather, World
 
 PERIOD_S = 1.0
 HUBS = ("hub-1", "hub-2")
-DIRECT = "direct:"
+DIRECT = "tcp://"
 
 Noted = TypeVar("Noted")
 

@@ -2,8 +2,10 @@
 
 Method: see `liveness_promises.py`. Replay one run by its name, for example
 pytest tests/simulation/test_liveness_simulation.py -k 'both_hubs and seed-17'
+If SOFTSTATE_SOAK is set (`make soak`), each run goes on with other seeds, `SEED_STEP` apart.
 """
 
+import os
 from collections import Counter
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from bus.liveness import Liveness
 from tests.simulation.liveness_promises import PROMISES, Promise, all_is_well_after_any_trouble
 
+TIMES = 600 if "SOFTSTATE_SOAK" in os.environ else 1  # Half an hour of seeds, not 3 s.
+SEED_STEP = 1000
 RUNS = [
     pytest.param(promise, seed, id=f"{promise.__name__}-seed-{seed}")
     for promise, seeds in PROMISES.items()
@@ -20,7 +24,8 @@ RUNS = [
 
 @pytest.mark.parametrize(("promise", "seed"), RUNS)
 def test_promise_is_kept(promise: Promise, seed: int) -> None:
-    promise(seed, Liveness)
+    for again in range(TIMES):
+        promise(seed + again * SEED_STEP, Liveness)
 
 
 def test_simulation_meets_what_it_is_meant_to_survive() -> None:

@@ -16,7 +16,7 @@ from bus.clock import now
 from bus.config import publish_address
 from bus.frames import News, raw
 from bus.messages import Ping
-from bus.pump import Meddler
+from bus.pump import SUBSCRIPTION_BYTES_MAX, TOPIC_COST_BYTES, TOPICS_BYTES_MAX, Meddler
 from tests.sockets.hubs import PATIENCE_S, TOPIC, Hubs, Listener, Note
 from tests.sockets.raw_peer import RawPeer, ask, frame
 from tests.waiting import until
@@ -114,9 +114,68 @@ def test_rebinding_a_hub_cuts_everyone_off_for_a_moment_only(one_hub: Scene) -> 
         one_hub.listener.wait_until_hearing(one_hub.publisher)
 
 
+def test_hub_is_there_again_after_a_listener_wanted_too_many_topics(one_hub: Scene) -> None:
+    peer = RawPeer(zmq.XSUB, one_hub.hubs.addresses[0])
+    peer.socket.set(zmq.SNDHWM, 0)
+    count = TOPICS_BYTES_MAX // TOPIC_COST_BYTES
+    for number in range(count):
+        peer.socket.send(b"\x01topic-%d" % number)
+    traffic = one_hub.hubs.pumps[0].traffic
+    until(lambda: traffic.crowded, PATIENCE_S, "too many topics")
+    peer.close()
+    one_hub.listener.wait_until_hearing(one_hub.publisher)
+
+
+def test_topics_that_nobody_wants_any_more_do_not_count(one_hub: Scene) -> None:
+    relay = one_hub.hubs.relays[0]
+    assert relay is not None
+    outlet = relay._outlet
+    before = outlet._wanted_bytes
+    peer = RawPeer(zmq.XSUB, one_hub.hubs.addresses[0])
+    peer.socket.send(b"\x01first")
+    peer.socket.send(b"\x01second")
+    until(lambda: len(outlet._wanted_by) == 3, PATIENCE_S, "two more topics")
+    peer.socket.send(b"\x00first")
+    until(lambda: len(outlet._wanted_by) == 2, PATIENCE_S, "one taken back")
+    peer.close()
+    until(lambda: outlet._wanted_bytes == before, PATIENCE_S, "the end of its connection")
+
+
+def test_subscription_that_is_too_long_ends_its_connection(one_hub: Scene) -> None:
+    connections = one_hub.hubs.pumps[0].connections
+    peer = RawPeer(zmq.XSUB, one_hub.hubs.addresses[0])
+    until(lambda: connections["listen"] == 3, PATIENCE_S, "the connection")
+    peer.socket.set(zmq.RECONNECT_IVL, -1)
+    peer.socket.send(b"\x01" + bytes(2 * SUBSCRIPTION_BYTES_MAX))
+    until(lambda: connections["listen"] == 2, PATIENCE_S, "its end")
+    peer.close()
+
+
+def test_topics_of_a_process_are_few_and_short(one_hub: Scene) -> None:
+    news = one_hub.listener.news
+    with pytest.raises(ValueError, match="at most 200 bytes"):
+        news.publish("x" * 201, Note(1))
+    for number in range(255):  # And one that it had.
+        news.subscribe(f"topic-{number}", Note, lambda header, note: None)
+    relay = one_hub.hubs.relays[0]
+    assert relay is not None
+    until(lambda: len(relay._outlet._wanted_by) == 256, PATIENCE_S, "all of them at the hub")
+    relay.rebind()
+    until(lambda: len(relay._outlet._wanted_by) == 256, PATIENCE_S, "and again")
+    with pytest.raises(ValueError, match="more than 256 topics"):
+        news.subscribe("one more", Note, lambda header, note: None)
+
+
+def test_nothing_is_kept_of_topics_once_published(one_hub: Scene) -> None:
+    for number in range(100):
+        one_hub.publisher.news.publish(f"topic-{number}", Note(number))
+    gevent.sleep(0)
+    assert one_hub.publisher.news._publisher._outboxes == {}
+
+
 def test_garbage_that_is_published_is_counted_and_dropped(one_hub: Scene) -> None:
     peer = RawPeer(zmq.XPUB, publish_address(one_hub.hubs.addresses[0]))
-    assert peer.received() == b"\x01note\0", "the hub subscribes to what listeners want"
+    assert peer.received() == b"\x01", "the hub takes in all news"
     topic = TOPIC.encode() + b"\0"
     good = frame(News("raw-1", 1, 1, 0, raw(Note(7))))
     garbage = [

@@ -4,24 +4,27 @@ Method: client and server over real sockets in one process; a `Gate` holds reque
 test needs them in the middle of things. A server that is stopped or killed is a process.
 """
 
+import math
 import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 import gevent
+import msgspec
 import pytest
 import zmq
 
 from bus.client import Client, Reply
 from bus.clock import now
 from bus.errors import RequestTimeoutError
-from bus.frames import BODY_BYTES_MAX, HEADER_BYTES_MAX, JOINED_BODY_BYTES_MAX, Cancel
+from bus.frames import BODY_BYTES_MAX, HEADER_BYTES_MAX, JOINED_BODY_BYTES_MAX, Body, Cancel
 from bus.frames import Reply as ReplyHeader
 from bus.identity import Identity
 from bus.messages import Message, Ping, Pong, Refused
 from bus.pump import Pump
-from bus.server import Answer, Call, Server
+from bus.server import BODIES_BYTES_MAX, Answer, Call, Server
 from tests.sockets.gate import Gate
 from tests.sockets.pair import Echo, Pair, echo, pair
 from tests.sockets.raw_peer import RawPeer, ask, frame
@@ -48,7 +51,9 @@ def ask_echo(made: Pair, number: int, timeout_s: float = PATIENCE_S) -> Reply[Ec
 
 
 @contextmanager
-def small_pair(*, inbox_max: int = 100, workers_max: int = 100) -> Iterator[Pair]:
+def small_pair(
+    *, inbox_max: int = 100, workers_max: int = 100, bodies_bytes_max: int = BODIES_BYTES_MAX
+) -> Iterator[Pair]:
     with pair() as made:
         made.server.close()
         me = Identity("server-1", "server", "n1", 7)
@@ -58,6 +63,7 @@ def small_pair(*, inbox_max: int = 100, workers_max: int = 100) -> Iterator[Pair
             "tcp://127.0.0.1:*",
             inbox_max=inbox_max,
             workers_max=workers_max,
+            bodies_bytes_max=bodies_bytes_max,
         )
         made.server.on(Echo, echo)
         yield made
@@ -110,6 +116,25 @@ def test_no_more_handlers_run_at_once_than_workers_max() -> None:
         assert [number_of(each.get(timeout=PATIENCE_S)) for each in asking] == list(range(10))
 
 
+def test_timers_have_their_turn_while_handlers_compute() -> None:
+    with pair() as made:
+        numbers: list[int] = []
+
+        def compute_a_little(call: Call[Echo]) -> Echo:
+            compute(0.005)
+            numbers.append(call.message.number)
+            return call.message
+
+        made.server.on(Echo, compute_a_little)
+        asking = [gevent.spawn(ask_echo, made, number) for number in range(40)]
+        seen = [0]
+        while len(numbers) < 40:
+            gevent.sleep(0.001)
+            seen.append(len(numbers))
+        assert max(after - before for before, after in pairwise(seen)) <= 10
+        assert [number_of(each.get(timeout=PATIENCE_S)) for each in asking] == list(range(40))
+
+
 # Deadlines.
 
 
@@ -151,6 +176,8 @@ def test_answer_that_is_ready_after_the_deadline_is_not_sent_but_counted() -> No
         made.server.on(Echo, gate)
         with pytest.raises(RequestTimeoutError):
             ask_echo(made, 1, timeout_s=0.1)
+        # The server does not see how long the first message waited for its connection.
+        until(lambda: gate.calls[0].left_s() <= 0, PATIENCE_S, "the deadline at the server")
         frames_out = made.server_pump.traffic.frames_out
         gate.open()
         until(lambda: not made.server._calls, PATIENCE_S, "the end of the handler")
@@ -308,6 +335,39 @@ def test_full_inbox_refuses_at_once() -> None:
         assert number_of(ask_echo(made, 10)) == 10
 
 
+def test_bodies_of_all_requests_in_hand_are_bounded_together() -> None:
+    with small_pair(bodies_bytes_max=250_000) as made:
+        gate = Gate()
+        made.server.on(Echo, gate)
+
+        def ask_with_body(number: int) -> Reply[Echo] | Refused:
+            endpoint, body = made.server.endpoint, bytes(100_000)
+            return made.client.ask(endpoint, Echo(number), expect=Echo, timeout_s=5, body=body)
+
+        asking = [gevent.spawn(ask_with_body, number) for number in range(2)]
+        gate.wait_for(2)
+        assert ask_with_body(9) == Refused("busy", "the inbox is full", retry_after_s=0.1)
+        gate.open()
+        assert [number_of(each.get(timeout=PATIENCE_S)) for each in asking] == [0, 1]
+        assert number_of(ask_with_body(10)) == 10
+
+
+def test_refusal_on_arrival_is_of_no_use_after_the_deadline_of_its_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pair() as made:
+        deadlines: list[float] = []
+        send = made.server._router.send
+
+        def spy(routing_id: bytes, header: bytes, body: Body, until: float) -> None:
+            deadlines.append(until)
+            send(routing_id, header, body, until)
+
+        monkeypatch.setattr(made.server._router, "send", spy)
+        made.client.ask(made.server.endpoint, Long("?"), expect=Pong, timeout_s=5)
+        assert now() < deadlines[0] <= now() + 5
+
+
 def test_message_nobody_handles_is_refused_as_unknown() -> None:
     with pair() as made:
         refused = made.client.ask(made.server.endpoint, Long("?"), expect=Pong, timeout_s=5)
@@ -362,9 +422,33 @@ def answer_with_a_text_for_a_body(call: Call[Echo]) -> Answer:
     return Answer(call.message, "text")  # type: ignore[arg-type]
 
 
+def raise_what_cannot_be_encoded(call: Call[Echo]) -> Echo:
+    raise ValueError("\udc80")
+
+
+def raise_what_cannot_be_told(call: Call[Echo]) -> Echo:
+    class UntoldError(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    raise UntoldError
+
+
+def refuse_for_ever(call: Call[Echo]) -> Refused:
+    return Refused("busy", retry_after_s=math.inf)
+
+
+def refuse_without_a_text(call: Call[Echo]) -> Refused:
+    return Refused("busy", b"no")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "handler",
     [
+        raise_what_cannot_be_encoded,
+        raise_what_cannot_be_told,
+        refuse_for_ever,
+        refuse_without_a_text,
         raise_an_exception,
         raise_a_timeout,
         exit_its_greenlet,
@@ -377,7 +461,7 @@ def answer_with_a_text_for_a_body(call: Call[Echo]) -> Answer:
     ],
 )
 def test_broken_handler_fails_its_own_request_and_no_other(
-    handler: Callable[[Call[Echo]], Message | Answer],
+    handler: Callable[[Call[Echo]], Message | Answer | Refused],
 ) -> None:
     with small_pair(workers_max=1) as made:
         made.server.on(Echo, handler)
@@ -388,6 +472,22 @@ def test_broken_handler_fails_its_own_request_and_no_other(
         assert made.server.failed == 2
         made.server.on(Echo, echo)
         assert number_of(ask_echo(made, 2)) == 2
+
+
+def test_worker_that_ends_makes_room_for_another(capsys: pytest.CaptureFixture[str]) -> None:
+    class Ending(BaseException):
+        """What no handler may raise, and nothing here catches."""
+
+    def end(call: Call[Echo]) -> Echo:
+        raise Ending
+
+    with small_pair(workers_max=1) as made:
+        made.server.on(Echo, end)
+        with pytest.raises(RequestTimeoutError):
+            ask_echo(made, 1, timeout_s=0.2)
+        made.server.on(Echo, echo)
+        assert number_of(ask_echo(made, 2)) == 2
+    assert "Ending" in capsys.readouterr().err
 
 
 def test_failure_says_what_the_handler_raised() -> None:
@@ -477,6 +577,17 @@ def test_request_sent_twice_is_served_once_while_it_is_in_progress() -> None:
         assert made.server.answered == 2
         peer.close()
         other.close()
+
+
+def test_lives_that_a_peer_claims_make_no_paths() -> None:
+    with pair() as made:
+        peer = RawPeer(zmq.DEALER, made.server.endpoint)
+        for number in range(1, 6):
+            one = ask(number, Echo(number), budget_s=5, sent_at=now())
+            peer.socket.send(frame(msgspec.structs.replace(one, incarnation=number)))
+            peer.records()
+        assert len(made.server._delays) == 1
+        peer.close()
 
 
 def test_peer_cannot_cancel_the_request_of_another() -> None:

@@ -11,6 +11,7 @@ import gevent
 import msgspec
 import pytest
 
+from bus import pump as pump_module
 from bus.client import Client, Reply
 from bus.errors import RequestTimeoutError
 from bus.identity import Identity
@@ -18,6 +19,7 @@ from bus.keys import AllowList, create_cluster, create_key, load_security, revok
 from bus.messages import Refused
 from bus.pump import Pump, Security, new_keypair
 from bus.server import Server
+from tests.sockets.gate import Gate
 from tests.sockets.hubs import Hubs, Listener
 from tests.sockets.pair import Echo, echo
 from tests.waiting import until
@@ -144,6 +146,52 @@ def test_revoked_key_is_cut_off_at_once_and_others_are_not(party: Party) -> None
     assert party.server.answered == 4
 
 
+def test_revoked_key_gets_neither_what_is_served_nor_what_waits(party: Party) -> None:
+    party.server._workers_max = 1
+    gate = Gate()
+    party.server.on(Echo, gate)
+    web = party.client("web")
+    asking = [gevent.spawn(party.answers, web, 1.0) for _ in range(3)]
+    gate.wait_for(1)
+    until(lambda: party.server.inbox_length == 2, PATIENCE_S, "two that wait")
+    revoke(party.keys, "web")
+    assert party.allowed.refresh()
+    gate.open()
+    until(lambda: party.pump.traffic.denied == 3, PATIENCE_S, "all three dropped")
+    assert [each.get() for each in asking] == [False] * 3
+    assert (len(gate.calls), party.server.answered, party.server.refused) == (1, 0, 0)
+
+
+def test_revoked_key_loses_its_connection_and_others_come_back(party: Party) -> None:
+    web, component = party.client("web"), party.client("component")
+    assert party.answers(web)
+    assert party.answers(component)
+    gate = Gate()
+    party.server.on(Echo, gate)
+    asking = gevent.spawn(party.answers, web, 1.0)
+    gate.wait_for(1)
+    revoke(party.keys, "web")
+    assert party.allowed.refresh()
+    endpoint = party.server.endpoint
+    party.server.cut_off()
+    assert party.server.endpoint == endpoint
+    assert gate.calls[0].cancelled
+    until(lambda: party.pump.connections["ask"] < 2, PATIENCE_S, "the end of the connection")
+    gate.open()
+    assert party.answers(component)
+    assert not asking.get()
+    assert party.server.answered == 3
+
+
+def test_server_that_a_revoked_key_never_came_to_cuts_nobody_off(party: Party) -> None:
+    assert party.answers(party.client("component"))
+    revoke(party.keys, "web")
+    assert party.allowed.refresh()
+    router = party.server._router
+    party.server.cut_off()
+    assert party.server._router is router
+
+
 def test_permission_taken_away_is_missed_by_the_next_request(party: Party) -> None:
     create_key(party.keys, "operator", ("control",), new_keypair)
     party.allowed.refresh()
@@ -248,3 +296,22 @@ def test_revoked_key_is_cut_off_from_a_hub_that_binds_anew(
     component.wait_for(30)
     assert component.heard == [("component", number) for number in range(30)]
     assert (web.heard, web.probes) == ([], probes)
+
+
+def test_key_that_wants_too_many_topics_is_kept_out_and_others_come_back(
+    keys: Path, hubs: Hubs, listeners: Listeners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pump_module, "TOPICS_BYTES_MAX", 10_000)
+    component, web = listeners.add("component"), listeners.add("web")
+    web.wait_until_hearing(component)
+    component.wait_until_hearing(component)
+    for number in range(250):
+        web.news._subscriber.subscribe(f"topic-{number:04}")
+    traffic = hubs.pumps[0].traffic
+    until(lambda: traffic.crowded, PATIENCE_S, "too many topics")
+    component.wait_until_hearing(component)
+    until(lambda: traffic.denied, PATIENCE_S, "the greedy one turned away")
+    component.publish(1)
+    component.wait_for(1)
+    gevent.sleep(0.1)
+    assert (web.heard, traffic.crowded) == ([], 1)
