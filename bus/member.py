@@ -7,7 +7,7 @@ statistics, says `live()`, and `wait()`s. A program that merely links us joins w
 What always holds:
   B1  Neither a moment without descriptors nor a mistake in a role's callback ends a loop: it is
       logged and counted. A mistake of our own ends the process (`wait` raises it).
-  B2  There is no connection to a life known to be over.
+  B2  There is no connection to a life that is over, as far as we know.
 """
 
 import logging

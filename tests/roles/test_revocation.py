@@ -33,8 +33,9 @@ pytestmark = pytest.mark.slow
 ROLES = {"greeter": "examples.hello_role:main"}
 PATIENCE_S = 15.0
 CUT_OFF_S = 10.0  # What docs/security.md promises.
-AFTERWARDS_S = 3.0  # How long we then watch that nothing comes: fifteen beacons of each process.
+AFTERWARDS_S = 3.0  # How long we then watch that nothing comes: three beacons of each process.
 ASKERS = 4
+PACE_S = 0.005  # Load, but not so much that a small machine takes processes for dead.
 
 
 class Program:
@@ -63,7 +64,7 @@ class Program:
     def _ask(self, endpoint: str) -> None:
         while True:
             try:
-                reply = self.member.client.ask(endpoint, Ping(), expect=Pong, timeout_s=2)
+                reply = self.member.client.ask(endpoint, Ping(), expect=Pong, timeout_s=5)
             except BusError as error:
                 self.failures.append(str(error))
                 continue
@@ -72,6 +73,7 @@ class Program:
                 self.answered[endpoint] += 1
             else:
                 self.failures.append(f"{reply}")
+            gevent.sleep(PACE_S)
 
     def close(self) -> None:
         gevent.killall(self._asking)
@@ -122,7 +124,7 @@ def programs(cluster: Config, place: Path) -> Iterator[dict[str, Program]]:
 
 def test_revoked_key_is_cut_off_and_no_other_under_load(tmp_path: Path) -> None:
     with (
-        LocalCluster(nodes=2, hubs=2, greeters=2, preset="fast", keys=True, roles=ROLES) as local,
+        LocalCluster(nodes=2, hubs=2, greeters=2, keys=True, roles=ROLES) as local,
         programs(local.cluster.config, tmp_path) as running,
     ):
         web, shop, stranger = (running[name] for name in ("web", "shop", "stranger"))
@@ -149,8 +151,8 @@ def test_revoked_key_is_cut_off_and_no_other_under_load(tmp_path: Path) -> None:
         assert web_id not in {peer.id for peer in shop.member.peers()}, "nor is it heard"
         assert shop.failures == []
         assert min(shop.answered.values()) > 500
-        assert now() - shop.answered_at < 1.0
-        assert now() - shop.heard_at < 1.0
+        assert now() - shop.answered_at < 2.0
+        assert now() - shop.heard_at < 2.0
         assert {peer.id for peer in shop.member.peers()} > {"hub-1", "hub-2", "node-1", "node-2"}
         assert (sum(stranger.answered.values()), stranger.member.liveness.peers()) == (0, [])
         assert stranger.member.pump.traffic.frames_in == 0
