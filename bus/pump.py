@@ -179,8 +179,6 @@ class Pump:
         self.connections_max = connections_max
         self.connections: Counter[str] = Counter()
         """Peers connected to what we have bound, by the permission it takes to connect."""
-        self.admitted: set[str] = set()
-        """Keys that came in to ask; each is on the list, or was."""
         self.barred: dict[str, float] = {}
         """Keys that may not listen until then (P9)."""
         self.forked = False
@@ -273,14 +271,6 @@ class Pump:
             raise ConfigError(f"{address} {why}") from error
         return cast(bytes, socket.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
 
-    def take_revoked(self) -> set[str]:
-        """Keys that came in to ask and are no longer on the list; each is told once."""
-        if self.security is None:
-            return set()
-        revoked = {key for key in self.admitted if not self.security.allowed.may(key, "")}
-        self.admitted -= revoked
-        return revoked
-
     def failed(self) -> None:
         """Count what was just raised, tell of it once, and go on (P8)."""
         self.traffic.failed += 1
@@ -359,18 +349,17 @@ class Port:
         self._watcher.start(self._turn)
         self._ask_for_turn()  # Whatever arrived before we watched raised its edge unseen.
 
-    def close(self, *, abruptly: bool = False) -> None:
-        """What was handed over has `LINGER_MS` to leave, but if `abruptly`."""
+    def close(self) -> None:
+        """What was handed over has `LINGER_MS` to leave."""
         if self._closed:
             return
         self._closed = True
-        if not abruptly:
-            self._flush()
+        self._flush()
         for watcher in (self._watcher, self._later):
             watcher.stop()
             watcher.close()
         self._pump.remove(self)
-        self._socket.close(0 if abruptly else LINGER_MS)
+        self._socket.close(LINGER_MS)
 
     def disown(self) -> None:
         self._closed = True
@@ -643,11 +632,11 @@ class Router(Port):
         # A ROUTER does not say which of its peers has room again; while one has none, try.
         self._retry.again(self._turn)
 
-    def close(self, *, abruptly: bool = False) -> None:
+    def close(self) -> None:
         if not self._closed:
             self._retry.stop()
             self._retry.close()
-        super().close(abruptly=abruptly)
+        super().close()
 
     def _flush_to(self, routing_id: bytes, outbox: Outbox, flushed_at: float) -> bool:
         """Whether all of it has left, or never will."""
@@ -763,11 +752,11 @@ class Subscriber(Port):
         self._socket.set(zmq.SUBSCRIBE, _on_wire(topic))
         self._ask_for_turn()
 
-    def close(self, *, abruptly: bool = False) -> None:
+    def close(self) -> None:
         if not self._closed:
             self._pace.stop()
             self._pace.close()
-        super().close(abruptly=abruptly)
+        super().close()
 
     def _turn(self) -> None:
         if self._closed:
@@ -803,9 +792,17 @@ class Subscriber(Port):
 class Relay:
     """A hub: what publishers send to one address goes to all subscribers at another."""
 
-    def __init__(self, pump: Pump, subscribe_at: str, publish_at: str) -> None:
+    def __init__(
+        self,
+        pump: Pump,
+        subscribe_at: str,
+        publish_at: str,
+        failed: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        """`failed` is told when it could not bind again of its own accord, and is deaf."""
         self._pump = pump
         self._addresses = subscribe_at, publish_at
+        self._failed = failed
         self._binding = False
         self._bind()
 
@@ -839,7 +836,15 @@ class Relay:
             self._pump.barred[key] = now() + BARRED_S
             log.error("listeners want too many topics, most of them the key %r", key)
         self.close()
-        gevent.spawn(self.rebind)
+        gevent.spawn(self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        try:
+            self.rebind()
+        except ConfigError as error:
+            log.warning("the hub is deaf: %s", error)
+            if self._failed is not None:
+                self._failed(error)
 
 
 class _Outlet(Port):
@@ -949,8 +954,6 @@ class _Doorkeeper(Port):
             and not barred
             and security.allowed.may(key, "" if permission == ASK else permission)
         ):
-            if permission == ASK:
-                self._pump.admitted.add(key)
             return True
         self._traffic.denied += 1
         return False

@@ -44,7 +44,7 @@ from bus.frames import (
 )
 from bus.identity import Identity
 from bus.messages import Message, Ping, Pong, Refused
-from bus.pump import Pump, bind_again, told
+from bus.pump import Pump, told
 
 M = TypeVar("M", bound=Message)
 
@@ -161,17 +161,6 @@ class Server:
         """Answer requests of that kind with `handler(call)`; only for keys with `permission`."""
         self._handlers[kind] = (cast("Handler[Message]", handler), permission)
         self._decoder = MessageDecoder(*self._handlers)
-
-    def cut_off(self) -> None:
-        """Keys were revoked: if one of them ever came in here, end all connections, as ZeroMQ
-        ends no single one, and bind again. Who still may comes back by itself, and has to ask
-        again what was in progress. Waits until the address is free, and then no longer."""
-        if not self._pump.take_revoked():
-            return
-        for call in self._calls.values():
-            call.cancelled = True  # The connection that its answer would take is gone.
-        self._router.close(abruptly=True)
-        self._router = bind_again(lambda: self._pump.router(self.endpoint, self._heard))
 
     def close(self) -> None:
         self._later.stop()

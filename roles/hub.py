@@ -23,7 +23,7 @@ REBIND_S_MAX = 6.0  # …but all soon: with 2 s to see the change, it is done wi
 
 def main(member: Member) -> None:
     address = member.config.hub_address(member.identity.id)
-    relay = Relay(member.pump, address, publish_address(address))
+    relay = Relay(member.pump, address, publish_address(address), member.fail)
     revoked = Flag()
     after_s = rebind_after_s(member.config.hubs.index(address), len(member.config.hubs))
     rebinding = gevent.spawn(rebind_when, revoked, after_s, relay, member)

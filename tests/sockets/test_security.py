@@ -162,36 +162,6 @@ def test_revoked_key_gets_neither_what_is_served_nor_what_waits(party: Party) ->
     assert (len(gate.calls), party.server.answered, party.server.refused) == (1, 0, 0)
 
 
-def test_revoked_key_loses_its_connection_and_others_come_back(party: Party) -> None:
-    web, component = party.client("web"), party.client("component")
-    assert party.answers(web)
-    assert party.answers(component)
-    gate = Gate()
-    party.server.on(Echo, gate)
-    asking = gevent.spawn(party.answers, web, 1.0)
-    gate.wait_for(1)
-    revoke(party.keys, "web")
-    assert party.allowed.refresh()
-    endpoint = party.server.endpoint
-    party.server.cut_off()
-    assert party.server.endpoint == endpoint
-    assert gate.calls[0].cancelled
-    until(lambda: party.pump.connections["ask"] < 2, PATIENCE_S, "the end of the connection")
-    gate.open()
-    assert party.answers(component)
-    assert not asking.get()
-    assert party.server.answered == 3
-
-
-def test_server_that_a_revoked_key_never_came_to_cuts_nobody_off(party: Party) -> None:
-    assert party.answers(party.client("component"))
-    revoke(party.keys, "web")
-    assert party.allowed.refresh()
-    router = party.server._router
-    party.server.cut_off()
-    assert party.server._router is router
-
-
 def test_permission_taken_away_is_missed_by_the_next_request(party: Party) -> None:
     create_key(party.keys, "operator", ("control",), new_keypair)
     party.allowed.refresh()
