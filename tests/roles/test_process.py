@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import gevent
 import psutil
@@ -110,10 +111,12 @@ def test_a_signal_to_a_child_that_was_reaped_goes_to_nobody(nursery: Nursery) ->
     assert not nursery.children.signal(pid, "term")
 
 
-def test_a_stopped_child_goes_on_when_told(nursery: Nursery) -> None:
-    pid = nursery.shell("c-1", "exit 3")
+def test_a_stopped_child_goes_on_when_told(nursery: Nursery, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    pid = nursery.shell("c-1", f"until [ -e {end} ]; do sleep 0.05; done; exit 3")
     nursery.children.signal(pid, "stop")
     until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, 5.0, "its stop")
+    end.touch()
     assert nursery.ended == {}
     nursery.children.signal(pid, "continue")
     until(lambda: nursery.ended == {pid: 3}, 5.0, "its end")
