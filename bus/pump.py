@@ -211,6 +211,7 @@ class Pump:
         """Close every port; what was handed over has `LINGER_MS` to leave."""
         if self.forked:
             return
+        _pumps.discard(self)  # Its loop may end before it is collected, and can be asked no more.
         self._safety.stop()
         for port in list(self._ports):
             port.close()

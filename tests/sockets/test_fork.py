@@ -8,7 +8,9 @@ import select
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Thread
 
+import gevent
 import pytest
 
 from bus.client import Client, Reply
@@ -93,3 +95,20 @@ def test_child_may_close_what_it_inherited_and_ask_with_a_client_of_its_own() ->
 
         assert what_met(child) == 2
         assert ask(made.client, endpoint, 3) == 3
+
+
+def test_child_is_told_although_a_thread_of_its_parent_has_ended_with_its_loop() -> None:
+    closed = []
+
+    def live_and_end() -> None:
+        pump = Pump()
+        pump.close()
+        closed.append(pump)
+        gevent.get_hub().destroy(destroy_loop=True)
+
+    thread = Thread(target=live_and_end)
+    thread.start()
+    thread.join(timeout=5)
+    assert closed
+    with pair() as made:
+        assert what_met(lambda: ask(made.client, made.server.endpoint, 1)) == MET_LINK_ERROR
