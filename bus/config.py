@@ -19,18 +19,22 @@ from bus.config_shape import (
     BUILT_IN_ROLES,
     HUB,
     LOOPBACK,
+    MANAGER,
     NODE,
     PERIOD_S,
     PUBLISH_PORT_OFFSET,
     BeaconConfig,
     Config,
     KeysConfig,
+    LeasesConfig,
     Limits,
     MetricsConfig,
+    NamespaceConfig,
     NodeConfig,
     Planned,
     Preset,
     RoleConfig,
+    StoreConfig,
     dump,
     publish_address,
 )
@@ -40,17 +44,21 @@ from bus.toml_lines import Path as KeyPath
 __all__ = [
     "BUILT_IN_ROLES",
     "HUB",
+    "MANAGER",
     "NODE",
     "PERIOD_S",
     "BeaconConfig",
     "Config",
     "KeysConfig",
+    "LeasesConfig",
     "Limits",
     "MetricsConfig",
+    "NamespaceConfig",
     "NodeConfig",
     "Planned",
     "Preset",
     "RoleConfig",
+    "StoreConfig",
     "dump",
     "find",
     "find_file",
@@ -95,7 +103,7 @@ def parse(text: str, source: str = "", known_roles: Collection[str] | None = Non
     return msgspec.structs.replace(build(tables, Places(source, lines, {}), known), source=source)
 
 
-def local(
+def local(  # noqa: PLR0913 (all but three are keywords)
     directory: str | Path,
     nodes: int = 2,
     run: Mapping[str, int] | None = None,
@@ -103,14 +111,17 @@ def local(
     preset: Preset = "lan",
     heal: bool = True,
     roles: Mapping[str, str] | None = None,
+    settings: Mapping[str, object] | None = None,
 ) -> Config:
     """A cluster on free loopback ports, with what it leaves behind in `directory`.
 
     `run` has the total of each role, dealt out to the nodes in turn; two hubs unless it says
-    otherwise. `roles` adds roles of your own: name to `package.module:function`.
+    otherwise. `roles` adds roles of your own: name to `package.module:function`. `settings` are
+    further keys and tables of a configuration: `{"store": {"kind": "etcd", …}}`.
     """
     totals = {HUB: 2, **(run or {})}
     tables: Tables = {
+        **(settings or {}),
         "hubs": free_hubs(max(totals[HUB], 0), _draw_port),
         "preset": preset,
         "heal": heal,
@@ -208,7 +219,21 @@ def _override(tables: Tables, environ: Mapping[str, str]) -> dict[KeyPath, str]:
     if address := environ.get("SOFTSTATE_ADDRESS"):
         tables["address"] = address
         variables["address",] = "SOFTSTATE_ADDRESS"
-    return variables
+    return variables | _override_store(tables, environ)
+
+
+def _override_store(tables: Tables, environ: Mapping[str, str]) -> dict[KeyPath, str]:
+    store = tables.get("store", {})
+    if not isinstance(store, dict) or store.get("kind") != "etcd":
+        return {}  # They speak of etcd: a file that does not use it need not hear of them.
+    given: Tables = {}
+    if endpoints := environ.get("SOFTSTATE_STORE_ENDPOINTS"):
+        given["endpoints"] = [each.strip() for each in endpoints.split(",") if each.strip()]
+    for key in ("user", "password"):
+        if value := environ.get(f"SOFTSTATE_STORE_{key.upper()}"):
+            given[key] = value
+    tables["store"] = {**store, **given}
+    return {("store", key): f"SOFTSTATE_STORE_{key.upper()}" for key in given}
 
 
 def _absolute(config: Config, path: Path, environ: Mapping[str, str]) -> Config:
@@ -217,10 +242,14 @@ def _absolute(config: Config, path: Path, environ: Mapping[str, str]) -> Config:
     if keys is not None:
         base = Path.cwd() if environ.get("SOFTSTATE_KEYS") else path.parent
         keys = msgspec.structs.replace(keys, directory=str(base / keys.directory))
+    store = config.store
+    if store.path:
+        store = msgspec.structs.replace(store, path=str(path.parent / store.path))
     return msgspec.structs.replace(
         config,
         source=str(path),
         keys=keys,
+        store=store,
         run_directory=str(path.parent / config.run_directory),
     )
 

@@ -9,6 +9,7 @@ What always holds:
       role exists, no two hubs meet on one port.
   C2  Nothing leaves the machine in the clear unless `allow_plain` says so.
   C3  A key nobody knows is refused, never ignored: a misspelt setting would silently not hold.
+  C4  Leases are safe: their lengths fit together, and all managers share one store.
 """
 
 import re
@@ -24,19 +25,24 @@ from bus.config_shape import (
     BUILT_IN_ROLES,
     HUB,
     LOOPBACK,
+    MANAGER,
     NODE,
     PERIOD_S,
     PUBLISH_PORT_OFFSET,
     BeaconConfig,
     Config,
     KeysConfig,
+    LeasesConfig,
     Limits,
     MetricsConfig,
+    NamespaceConfig,
     NodeConfig,
     RoleConfig,
+    StoreConfig,
     publish_address,
 )
 from bus.errors import ConfigError
+from bus.lease_timing import timing_of
 from bus.toml_lines import Path, key_lines, line_of
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -46,8 +52,13 @@ Tables = dict[str, Any]
 
 FILE = "cluster.toml"
 HUBS_MAX = 16
+ENDPOINTS_MAX = 16
+PREFIX_BYTES_MAX = 128
 PROCESSES_MAX = 10_000
 IPC_BYTES_MAX = 107 - len(".publish")  # A Unix socket's path has 108 bytes, one of them NUL.
+
+_STORE = StoreConfig()
+"""The default, to tell what was set."""
 
 _SPOKEN = {
     "int": "a whole number",
@@ -60,8 +71,10 @@ _SPOKEN = {
 """msgspec's words for types, as people say them."""
 
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
+_NAMESPACE = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 _MAIN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_HTTP = re.compile(r"http://(?P<host>\[[^\]]+\]|[^:/\[\]@]+)(:(?P<port>[0-9]{1,5}))?/?")
 _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\[\]]+):(?P<port>[0-9]{1,5})")
 _MSGSPEC_PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _TOML_PLACE = re.compile(r" \(at (line (?P<line>\d+), column \d+|end of document)\)$")
@@ -77,6 +90,10 @@ class Places:
         self._lines = lines
         """None for a configuration that is not from a text."""
         self._variables = variables
+
+    def in_text(self, path: Path) -> bool:
+        """Whether what stands there is not from an environment variable."""
+        return path not in self._variables
 
     def refuse(self, path: Path, sentence: str) -> NoReturn:
         for length in range(len(path), 0, -1):
@@ -124,6 +141,9 @@ def build(tables: Tables, places: Places, known_roles: Collection[str]) -> Confi
         "metrics": convert(tables.get("metrics", {}), MetricsConfig, ("metrics",), places),
         "nodes": _each(tables, "nodes", NodeConfig, places),
         "roles": _each(tables, "roles", RoleConfig, places),
+        "store": _store(tables, places),
+        "namespaces": _namespaces(tables, places),
+        "leases": convert(tables.get("leases", {}), LeasesConfig, ("leases",), places),
     }
     if "keys" in tables:
         sections["keys"] = convert(tables["keys"], KeysConfig, ("keys",), places)
@@ -135,6 +155,7 @@ def build(tables: Tables, places: Places, known_roles: Collection[str]) -> Confi
     _check_nodes(config, places, {*known_roles, *BUILT_IN_ROLES, *config.roles})
     _check_hubs(config, places)
     _check_plain(config, places)
+    _check_leases(config, places)
     return config
 
 
@@ -150,7 +171,10 @@ def convert(table: object, kind: type[S], path: Path, places: Places) -> S:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
         inner = _inner_path(str(error))
-        places.refuse((*path, *inner, *_hidden_key(table, inner)), _sentence(error))
+        key = inner[0] if inner else ""
+        wanted = {field.name: field.type for field in msgspec.structs.fields(kind)}
+        sentence = _sentence(error, table.get(key), wanted.get(str(key)))
+        places.refuse((*path, *inner, *_hidden_key(table, inner)), sentence)
 
 
 def unknown_keys(
@@ -188,13 +212,18 @@ def _value(tables: Tables, name: str, kind: type[msgspec.Struct], places: Places
 
 def _each(tables: Tables, name: str, kind: type[S], places: Places) -> dict[str, S]:
     """A table of tables, such as [nodes.n1] and [nodes.n2]."""
-    table = tables.get(name, {})
-    if not isinstance(table, dict):
-        places.refuse((name,), f"must be a table of tables, as in [{name}.NAME]")
+    table = _tables_below(tables, name, places)
     for key in table:
         if not _NAME.fullmatch(key):
             places.refuse((name, key), "a name has small letters, digits and hyphens only")
     return {key: convert(value, kind, (name, key), places) for key, value in table.items()}
+
+
+def _tables_below(tables: Tables, name: str, places: Places) -> Tables:
+    table = tables.get(name, {})
+    if not isinstance(table, dict):
+        places.refuse((name,), f"must be a table of tables, as in [{name}.NAME]")
+    return table
 
 
 def _inner_path(sentence: str) -> Path:
@@ -344,6 +373,92 @@ def _check_plain(config: Config, places: Places) -> None:
                 f"{address} is not of this machine alone, and there are no keys; make them with "
                 "`softstate keys new` and name their directory under [keys], or set "
                 "allow_plain = true to send everything in the clear",
+            )
+
+
+# Rules: leases.
+
+
+def _store(tables: Tables, places: Places) -> StoreConfig:
+    table = tables.get("store", {})
+    secret: Path = ("store", "password")
+    if isinstance(table, dict) and "password" in table and places.in_text(secret):
+        places.refuse(secret, "a secret is kept out of this file; set SOFTSTATE_STORE_PASSWORD")
+    store = convert(table, StoreConfig, ("store",), places)
+    foreign = ("path",) if store.kind == "etcd" else ("endpoints", "prefix", "user", "password")
+    for key in foreign:
+        if getattr(store, key) != getattr(_STORE, key):
+            places.refuse(("store", key), f'means nothing to kind = "{store.kind}"; remove it')
+    if store.kind == "etcd":
+        _check_etcd(store, places)
+    return store
+
+
+def _check_etcd(store: StoreConfig, places: Places) -> None:
+    if not 1 <= len(store.endpoints) <= ENDPOINTS_MAX:
+        places.refuse(
+            ("store", "endpoints"),
+            f"list 1 to {ENDPOINTS_MAX} members of etcd, as in "
+            f'["http://127.0.0.1:2379"]; not {len(store.endpoints)}',
+        )
+    for index, endpoint in enumerate(store.endpoints):
+        path: Path = ("store", "endpoints", index)
+        http = _HTTP.fullmatch(endpoint)
+        if not http:
+            sentence = f'"{endpoint}" is no member; write it as "http://127.0.0.1:2379"'
+            places.refuse(path, f"{sentence} (TLS is not supported yet)")
+        _check_host(http["host"].strip("[]"), path, places)
+        if not 1 <= int(http["port"] or 2379) <= 65535:
+            places.refuse(path, "the port must be 1 to 65535")
+    if not store.prefix.endswith("/") or len(store.prefix.encode()) > PREFIX_BYTES_MAX:
+        places.refuse(("store", "prefix"), f"end it in '/', within {PREFIX_BYTES_MAX} bytes")
+    if store.password and not store.user:
+        places.refuse(("store", "user"), "there is a password, but no user")
+
+
+def _namespaces(tables: Tables, places: Places) -> dict[str, NamespaceConfig]:
+    namespaces: dict[str, NamespaceConfig] = {}
+    for name, table in _tables_below(tables, "namespaces", places).items():
+        path = ("namespaces", name)
+        if not _NAMESPACE.fullmatch(name):
+            places.refuse(path, "a name is 1 to 200 characters, no control characters")
+        if isinstance(table, dict) and table.get("policy") == "weighted":
+            sentence = 'the policy "weighted" comes with a later version; use "vnodes"'
+            places.refuse((*path, "policy"), sentence)
+        namespaces[name] = convert(table, NamespaceConfig, path, places)
+    return namespaces
+
+
+def _check_leases(config: Config, places: Places) -> None:
+    """C4."""
+    problem = timing_of(config).problem()
+    if problem is not None:
+        places.refuse(("leases", problem[0]), problem[1])
+    if config.store.kind == "etcd":
+        _check_plain_store(config, places)
+        return
+    hosts: dict[str, str] = {}
+    for name, node in config.nodes.items():
+        if node.run.get(MANAGER, 0):
+            host = LOOPBACK if is_loopback(node.address) else node.address.lower()
+            hosts.setdefault(host, name)
+    if len(hosts) > 1:
+        first, second, *_ = hosts.values()
+        places.refuse(
+            ("nodes", second, "run", MANAGER),
+            f"{first} and {second} are different machines, and managers there would each have a "
+            'file of their own; run all managers on one machine, or use [store] kind = "etcd"',
+        )
+
+
+def _check_plain_store(config: Config, places: Places) -> None:
+    for index, endpoint in enumerate(config.store.endpoints):
+        http = _HTTP.fullmatch(endpoint)
+        if http and not is_loopback(http["host"].strip("[]")) and not config.allow_plain:  # C2
+            places.refuse(
+                ("store", "endpoints", index),
+                f"{endpoint} is not of this machine alone, and would be asked in the clear; set "
+                "allow_plain = true if that network is yours alone, or tunnel it to a local port",
             )
 
 

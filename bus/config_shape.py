@@ -13,9 +13,12 @@ from msgspec import Meta
 from bus.errors import ConfigError
 
 Preset = Literal["lan", "paper", "fast"]
+StoreKind = Literal["sqlite", "etcd"]
+Policy = Literal["vnodes", "fixed"]
 
 HUB = "hub"
 NODE = "node"
+MANAGER = "manager"
 BUILT_IN_ROLES = frozenset({HUB, NODE})
 """The two roles a configuration itself speaks of: relays, and the agents that start the rest."""
 
@@ -109,6 +112,70 @@ class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Serve `/metrics` on a free port of the node's address; the beacon says which."""
 
 
+class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where lease managers keep what the next leader must find."""
+
+    kind: StoreKind = "sqlite"
+    """`sqlite`: one file, for managers on one machine. `etcd`: an etcd cluster that you run."""
+
+    path: str = ""
+    """The file of `sqlite`; relative to the configuration file, absolute once loaded. Empty:
+    `leases.sqlite` in `run_directory`. It must be on a local disk."""
+
+    endpoints: tuple[str, ...] = ()
+    """The members of `etcd`, as `http://host:port`; any of them will do, so name all."""
+
+    prefix: str = "softstate/leases/"
+    """What every key in `etcd` begins with. Two clusters on one etcd must not share it."""
+
+    user: str = ""
+    """For an `etcd` that asks who we are. The password comes from SOFTSTATE_STORE_PASSWORD only."""
+
+    password: str = ""
+    """Not a key of the file."""
+
+    def __repr__(self) -> str:
+        return f"StoreConfig(kind={self.kind!r})"  # Secrets stay out of logs and tracebacks.
+
+
+class NamespaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One pool of keys, and how they are spread over its owners."""
+
+    policy: Policy = "vnodes"
+    """`vnodes`: 64 points of a ring an owner, so that few keys move when one comes or goes.
+    `fixed`: equal parts in the order of their names; for tests."""
+
+
+Seconds = Annotated[float, Meta(ge=0.05, le=86_400)]
+
+
+class LeasesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Lengths that differ from the preset's. `bus.lease_timing` says which are safe together."""
+
+    owner_ttl_s: Seconds | None = None
+    """How long an owner relies on an answer, from when it asked. More: longer waits after a
+    crash that nobody vouched for. Less: a slow manager costs leases."""
+
+    manager_ttl_s: Seconds | None = None
+    """How long the manager keeps the lease of a silent owner; above `owner_ttl_s`, by the skew."""
+
+    renew_s: Seconds | None = None
+    """How often owners ask."""
+
+    poll_s: Seconds | None = None
+    """How often lookups ask for the map when no change comes by itself."""
+
+    leader_ttl_s: Annotated[float, Meta(ge=0.2, le=3600)] | None = None
+    """How long a leading manager trusts its term. Less: a quicker failover, more commits (three
+    in that time), and a store that is slow for that long costs the lead."""
+
+    skew: Annotated[float, Meta(ge=0, le=0.5)] | None = None
+    """How much faster one machine's clock may run than another's: 0.05 is 5 %."""
+
+    slack_s: Annotated[float, Meta(ge=0, le=60)] | None = None
+    """Added to every wait for somebody else's clock."""
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One cluster, as `cluster.toml` describes it. Fields are in the order of `dump`'s text."""
 
@@ -149,6 +216,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     metrics: MetricsConfig = MetricsConfig()
     """What a process shows to Prometheus."""
 
+    store: StoreConfig = StoreConfig()
+    """Where lease managers keep what the next leader must find."""
+
+    namespaces: dict[str, NamespaceConfig] = {}
+    """Pools of keys that differ from the default; any other begins with its first owner."""
+
+    leases: LeasesConfig = LeasesConfig()
+    """Lengths that differ from the preset's."""
+
     source: str = ""
     """The file this came from, absolute once loaded; empty for none. Not a key of the file."""
 
@@ -173,6 +249,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ConfigError(f"{hub_id} has no address: {self.source} lists {len(self.hubs)} hubs")
         return self.hubs[number - 1]
 
+    @property
+    def store_path(self) -> str:
+        """The file of a `sqlite` store."""
+        return self.store.path or f"{self.run_directory}/leases.sqlite"
+
     def address_of(self, node: str) -> str:
         """The host where processes of `node` listen; loopback for a node that is not listed."""
         if self.address:
@@ -189,9 +270,11 @@ def publish_address(hub: str) -> str:
 
 
 def dump(config: Config) -> str:
-    """The configuration as TOML text. `parse(dump(config), config.source) == config`."""
+    """The configuration as TOML text. `parse(dump(config), config.source) == config`, but for
+    a password, which is in no text."""
     tables = msgspec.to_builtins(config)
     del tables["source"]
+    del tables["store"]["password"]
     return "\n".join(_table_lines((), tables)) + "\n"
 
 

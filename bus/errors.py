@@ -5,6 +5,8 @@ What is expected to happen (a request refused, a server busy) is no error:
 it is a value the caller must look at (`bus.messages.Refused`).
 """
 
+from typing import Any
+
 
 class BusError(Exception):
     """Base of all of ours: `except BusError` catches nothing we did not raise."""
@@ -35,3 +37,16 @@ class RequestTimeoutError(BusError, TimeoutError):
 
 class NotReady(BusError, TimeoutError):  # noqa: N818 (a public name, fixed by the design)
     """What was waited for did not come about in time."""
+
+
+class NotOwner(BusError):  # noqa: N818 (a public name, fixed by the design)
+    """Who was asked does not own the key. `route` says who may, if that is known."""
+
+    def __init__(self, sentence: str, route: Any = None) -> None:  # noqa: ANN401 (of a layer above)
+        super().__init__(sentence)
+        self.route = route
+        """A `roles.Route`, or None."""
+
+
+class LeaseLost(BusError):  # noqa: N818 (a public name, fixed by the design)
+    """The key was not held all the time the work on it took. It may or may not have had effect."""

@@ -80,6 +80,7 @@ class Member:
         self._joined_at = now()
         self._ended = Flag()
         self._changes: list[Callable[[Change], None]] = []
+        self._exits: list[HeardNews[Exited]] = []
         self._keys_changes: list[Callable[[], None]] = []
         self._server: Server | None = None
         self._metrics: MetricsServer | None = None
@@ -157,6 +158,11 @@ class Member:
     def on_change(self, heard: Callable[[Change], None]) -> None:
         """Call `heard`, in the event loop, for each change of the liveness table."""
         self._changes.append(heard)
+
+    def on_exit(self, heard: HeardNews[Exited]) -> None:
+        """Call `heard`, in the event loop, whenever somebody says that a process was reaped; also
+        for one that said goodbye or was never heard of, for which there is no change."""
+        self._exits.append(heard)
 
     def on_keys_taken_away(self, heard: Callable[[], None]) -> None:
         """Call `heard` when a key was revoked or may do less than before."""
@@ -253,7 +259,7 @@ class Member:
             self._steps_failed.add()  # B1
             log.warning("%s: %s", type(error).__name__, error)
 
-    def _tell(self, heard: Callable[..., None], *facts: Change) -> None:
+    def _tell(self, heard: Callable[..., None], *facts: object) -> None:
         """Call back a role."""
         try:
             heard(*facts)
@@ -305,6 +311,8 @@ class Member:
 
     def _heard_exit(self, header: NewsHeader, exited: Exited) -> None:
         self.exited(exited)
+        for heard in self._exits:
+            self._tell(heard, header, exited)
 
     def _perform(self, outputs: list[Output]) -> None:
         for output in outputs:

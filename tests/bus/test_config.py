@@ -23,7 +23,9 @@ from bus.config import (
     Limits,
     NodeConfig,
     Planned,
+    Preset,
     RoleConfig,
+    StoreConfig,
     dump,
     find,
     find_file,
@@ -37,6 +39,7 @@ from bus.config import (
 )
 from bus.config_rules import Places, build, is_loopback
 from bus.errors import ConfigError
+from bus.lease_timing import LEASE_PRESETS, LeaseTiming, timing_of
 
 KNOWN = {"hub", "node", "brick", "manager"}
 HUB = 'hubs = ["tcp://127.0.0.1:7000"]\n'
@@ -142,8 +145,12 @@ REFUSALS = {
     "misspelt key": ("hub = []", '1: hub: unknown key; did you mean "hubs"?'),
     "source": (
         HUB + "source = 'x'",
-        "2: source: unknown key; known are hubs, preset, heal, allow_plain, address, "
-        "run_directory, nodes, roles, beacons, keys, limits, metrics",
+        '2: source: unknown key; did you mean "store"?',
+    ),
+    "unheard-of key": (
+        HUB + "zzz = 'x'",
+        "2: zzz: unknown key; known are hubs, preset, heal, allow_plain, address, "
+        "run_directory, nodes, roles, beacons, keys, limits, metrics, store, namespaces, leases",
     ),
     "misspelt inner key": (
         HUB + "[beacons]\nperiod = 1",
@@ -278,6 +285,76 @@ REFUSALS = {
         HUB + "[limits]\nsend_queue_bytes_max = 70_000",
         "3: limits.send_queue_bytes_max: must be a whole number >= 17825792",
     ),
+    "no store": (
+        HUB + "[store]\nkind = 'etc'",
+        '3: store.kind: "etc" is none of "sqlite", "etcd"; did you mean "etcd"?',
+    ),
+    "etcd without members": (
+        HUB + "[store]\nkind = 'etcd'",
+        '2: store.endpoints: list 1 to 16 members of etcd, as in ["http://127.0.0.1:2379"]; not 0',
+    ),
+    "member without scheme": (
+        HUB + "[store]\nkind = 'etcd'\nendpoints = ['127.0.0.1:2379']",
+        '4: store.endpoints[0]: "127.0.0.1:2379" is no member; write it as '
+        '"http://127.0.0.1:2379" (TLS is not supported yet)',
+    ),
+    "member with a high port": (
+        HUB + "[store]\nkind = 'etcd'\nendpoints = ['http://127.0.0.1:70000']",
+        "4: store.endpoints[0]: the port must be 1 to 65535",
+    ),
+    "plain etcd": (
+        HUB + "[store]\nkind = 'etcd'\nendpoints = ['http://10.0.0.1:2379']\n[keys]\ndirectory='k'",
+        "4: store.endpoints[0]: http://10.0.0.1:2379 is not of this machine alone, and would be "
+        "asked in the clear; set allow_plain = true if that network is yours alone, or tunnel it "
+        "to a local port",
+    ),
+    "prefix of others' keys too": (
+        HUB + "[store]\nkind = 'etcd'\nendpoints = ['http://[::1]:2379']\nprefix = 'a'",
+        "5: store.prefix: end it in '/', within 128 bytes",
+    ),
+    "setting of the other store": (
+        HUB + "[store]\nendpoints = ['http://127.0.0.1:2379']",
+        '3: store.endpoints: means nothing to kind = "sqlite"; remove it',
+    ),
+    "path for etcd": (
+        HUB + "[store]\nkind = 'etcd'\nendpoints = ['http://127.0.0.1:2379']\npath = 'x'",
+        '5: store.path: means nothing to kind = "etcd"; remove it',
+    ),
+    "secret in the file": (
+        HUB + "[store]\npassword = 'x'",
+        "3: store.password: a secret is kept out of this file; set SOFTSTATE_STORE_PASSWORD",
+    ),
+    "policy of later": (
+        HUB + "[namespaces.presence]\npolicy = 'weighted'",
+        '3: namespaces.presence.policy: the policy "weighted" comes with a later version; '
+        'use "vnodes"',
+    ),
+    "no policy": (
+        HUB + "[namespaces.presence]\npolicy = 'fxed'",
+        '3: namespaces.presence.policy: "fxed" is none of "vnodes", "fixed"; did you mean "fixed"?',
+    ),
+    "namespace name": (
+        HUB + '[namespaces."a\\u0000"]',
+        "2: namespaces.a\0: a name is 1 to 200 characters, no control characters",
+    ),
+    "lease kept too short": (
+        HUB + "[leases]\nowner_ttl_s = 10",
+        "2: leases.manager_ttl_s: 9 is not safe: with owner_ttl_s = 10, a skew of 0.05 and a slack "
+        "of 0.25 s it must be at least 10.75, or two owners may hold one key",
+    ),
+    "failover that costs leases": (
+        HUB + "[leases]\nleader_ttl_s = 4",
+        "2: leases.owner_ttl_s: 8, less renew_s = 1.5, is too short: a failover with leader_ttl_s "
+        "= 4 may take 7.45 s, and would cost leases",
+    ),
+    "absurd skew": (HUB + "[leases]\nskew = 2", "3: leases.skew: must be a number <= 0.5"),
+    "a file for each manager": (
+        HUB + "allow_plain = true\n[nodes.n1]\nrun = {hub = 1, manager = 1}\naddress = '10.0.0.1'\n"
+        "[nodes.n2]\nrun = {manager = 1}\naddress = '10.0.0.2'",
+        "7: nodes.n2.run.manager: n1 and n2 are different machines, and managers there would each "
+        "have a file of their own; run all managers on one machine, or use [store] "
+        'kind = "etcd"',
+    ),
     "not TOML": (HUB + "preset lan", "2: not TOML: Expected '=' after a key in a key/value pair"),
     "cut off": (HUB + "\nnodes = {", "3: not TOML: Invalid initial character for a key part"),
     "twice": (HUB + HUB, "2: not TOML: Cannot overwrite a value"),
@@ -384,6 +461,68 @@ def test_environment_overrides_hubs_keys_and_address(tmp_path: Path) -> None:
     assert config.hubs == ("tcp://10.0.0.1:7000", "tcp://10.0.0.2:7000")
     assert config.keys == KeysConfig(directory=str(tmp_path))
     assert config.address == "10.0.0.3"
+
+
+ETCD = HUB + "[store]\nkind = 'etcd'\n"
+
+
+def test_environment_overrides_members_of_etcd_and_brings_its_password(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    environ = {
+        "SOFTSTATE_STORE_ENDPOINTS": "http://127.0.0.1:1, http://127.0.0.1:2",
+        "SOFTSTATE_STORE_USER": "leases",
+        "SOFTSTATE_STORE_PASSWORD": "hidden",
+    }
+    file.write_text(ETCD)
+    config = load(file, environ)
+    assert config.store.endpoints == ("http://127.0.0.1:1", "http://127.0.0.1:2")
+    assert (config.store.user, config.store.password) == ("leases", "hidden")
+    assert "hidden" not in repr(config)
+    assert "hidden" not in dump(config)
+
+    file.write_text(HUB)
+    assert load(file, environ).store == StoreConfig()  # It speaks of etcd, which is not used here.
+
+
+def test_refused_member_of_etcd_from_the_environment_names_the_variable(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(ETCD)
+    with pytest.raises(ConfigError, match=r"^SOFTSTATE_STORE_ENDPOINTS: \"x\" is no member"):
+        load(file, {"SOFTSTATE_STORE_ENDPOINTS": "x"})
+
+
+def test_store_is_in_the_run_directory_unless_it_has_a_path_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(HUB)
+    assert load(file, {}).store_path == f"{tmp_path}/.softstate/leases.sqlite"
+    file.write_text(HUB + "[store]\npath = 'data/l.sqlite'")
+    assert load(file, {}).store_path == f"{tmp_path}/data/l.sqlite"
+
+
+def test_lengths_of_leases_are_the_presets_but_for_those_given() -> None:
+    text = HUB + "preset = 'fast'\n[leases]\npoll_s = 2\n"
+    assert timing_of(parse(text, "", KNOWN)) == LeaseTiming(
+        owner_ttl_s=4.6, manager_ttl_s=5.2, renew_s=0.5, poll_s=2, leader_ttl_s=0.6
+    )
+
+
+@pytest.mark.parametrize("preset", LEASE_PRESETS)
+def test_every_preset_is_safe(preset: Preset) -> None:
+    assert LEASE_PRESETS[preset].check() is LEASE_PRESETS[preset]
+
+
+def test_managers_on_several_names_of_this_machine_share_its_file() -> None:
+    text = HUB + "[nodes.n1]\nrun = {hub = 1, manager = 1}\n[nodes.n2]\nrun = {manager = 2}\n"
+    parse(text + "address = 'localhost'\n", "", KNOWN)
+
+
+def test_managers_on_two_machines_may_share_an_etcd() -> None:
+    text = (
+        HUB + "allow_plain = true\n[nodes.n1]\nrun = {hub = 1, manager = 1}\naddress = '10.0.0.1'\n"
+        "[nodes.n2]\nrun = {manager = 1}\naddress = '10.0.0.2'\n"
+        "[store]\nkind = 'etcd'\nendpoints = ['http://10.0.0.1:2379']\n"
+    )
+    assert parse(text, "", KNOWN).store.kind == "etcd"
 
 
 def test_refusal_of_an_overridden_value_names_the_variable(tmp_path: Path) -> None:
