@@ -1,6 +1,8 @@
-"""Every message of the roles layer. The rules for adding and changing one are in `bus.messages`.
+"""Every message of the roles layer, but those of the lease plane itself (`roles.lease_messages`).
+The rules for adding and changing one are in `bus.messages`.
 
-A node agent answers them at its endpoint; find one as any peer with the role `node`.
+A node agent answers them at its endpoint; find one as any peer with the role `node`. What people
+ask about leases, a manager answers: a peer with the role `manager`.
 """
 
 from typing import Literal, TypeVar
@@ -71,6 +73,62 @@ class EventsDescribed(Message, frozen=True, tag="events-described"):
     count: int
 
 
+class DescribeLeases(Message, frozen=True, tag="describe-leases"):
+    """To a manager: who owns what? Permission: lease."""
+
+    namespace: str = ""
+    """Only this one; empty: all of them."""
+    ranges: bool = False
+    """The map as well."""
+
+
+class LeasesDescribed(Message, frozen=True, tag="leases-described"):
+    """The answer, with `LeaseRows` in its body if this manager leads."""
+
+    leader: str
+    """Who leads, as far as this manager knows; empty: nobody."""
+    term: int
+    leading: bool
+    leading_s: float = 0.0
+    """For how long it has been leading."""
+
+
+class ExplainKey(Message, frozen=True, tag="explain-key"):
+    """To a manager: why is that key where it is? Permission: lease."""
+
+    namespace: str
+    position: int
+    """Of the key, as `roles.key_range.position` has it."""
+
+
+class KeyExplained(Message, frozen=True, tag="key-explained"):
+    """The answer. All but the first four count only if `known`."""
+
+    leader: str
+    term: int
+    leading: bool
+    known: bool
+    """Whether there is such a namespace."""
+    start: int = 0
+    last: int = 0
+    """The range that the key is in."""
+    owner: str = ""
+    """Its id; empty: nobody owns it."""
+    url: str = ""
+    number: int = 0
+    born: int = 0
+    reason: str = ""
+    """By which decision it has that number."""
+    expires_in_s: float = 0.0
+    """When its owner loses it unless it renews; if nobody owns it: when it may be granted."""
+    recalled: bool = False
+    """Its owner is being asked to give it up."""
+    decided_s: float | None = None
+    """How long ago that was; None: longer than this leader remembers."""
+    remembered_s: float = 0.0
+    """How far back it remembers."""
+
+
 # What rides in bodies. The same rules hold: add at the end, with a default.
 
 
@@ -117,10 +175,62 @@ class EventRows(msgspec.Struct, frozen=True, array_like=True):
     events: list[PastEvent]
 
 
-Rows = TypeVar("Rows", ClusterRows, EventRows)
+class OwnerRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One owner of a namespace; two, while a former life of one id still has leases."""
+
+    id: str
+    url: str
+    process: str
+    """The process that it is in, as in its beacon."""
+    ranges: int
+    share: float
+    """Of the key space: 0 to 1."""
+    expires_in_s: float
+    leaving: bool
+    refused: str
+    """Why it may hold nothing any more; empty: it may."""
+    recalled: int
+    """Of its ranges: those it is being asked to give up."""
 
 
-def encode_rows(rows: ClusterRows | EventRows) -> bytes:
+class RangeRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One range of the map."""
+
+    start: int
+    last: int
+    number: int
+    born: int
+    owner: int
+    """Index in the owners; -1: nobody."""
+    recalled: bool
+
+
+class NamespaceRows(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    version_term: int
+    version_lsn: int
+    owners: list[OwnerRow]
+    unowned: float
+    """How much of the key space nobody owns: 0 to 1."""
+    ranges: list[RangeRow]
+    """In order; none, unless asked for."""
+
+
+class LeaseRows(msgspec.Struct, frozen=True, array_like=True):
+    """What a leading manager knows of the leases."""
+
+    names: list[str]
+    """Of all namespaces."""
+    namespaces: list[NamespaceRows]
+    """Those asked for."""
+    cut: bool = False
+    """There is more than one answer can hold: some namespaces are left out."""
+
+
+Rows = TypeVar("Rows", ClusterRows, EventRows, LeaseRows)
+
+
+def encode_rows(rows: ClusterRows | EventRows | LeaseRows) -> bytes:
     """Rows as the body of an answer."""
     return msgspec.msgpack.encode(rows)
 
