@@ -3,17 +3,19 @@
 A process is an *actor*: production machines behind a few lines that turn frames into calls and
 answers into effects. Only clock and wire are replaced, so the same seed gives the same run.
 
-What goes wrong: loss, copies, delays that differ by path and direction, clocks that start
-anywhere and run fast or slow (all the time, as `weather` says); and by one verb each, `kill`,
-`start` (with loss of memory), `pause`, `resume`, `cut` (one way), `isolate`. A hub is a name as
-any other: what is published reaches everyone through each hub that is up, and a hub that is
-paused holds back what it got and passes it on late. A process of the same name shares its fate.
-`hurt` picks harms at random; `heal` ends them all.
+What goes wrong: loss, copies, delays that differ by path and direction, stragglers that come two
+minutes late, clocks that start anywhere and run fast or slow (all the time, as `weather` and
+`rates` say); and by one verb each, `kill`, `start` (with loss of memory), `pause`, `resume`, `cut`
+(one way), `isolate`. A hub is a name as any other: what is published reaches everyone who hears its
+topic through each hub that is up, and a hub that is paused holds back what it got and passes it on
+late. A process of the same name shares its fate. `hurt` picks harms at random; `heal` ends them
+all.
 
 When a check fails, the error ends with the last events. `noted` keeps what actors reported.
 """
 
 import heapq
+import math
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -22,6 +24,11 @@ from typing import Protocol
 import msgspec
 
 HARM_S_MAX = 8.0
+STRAGGLER_S_MIN = 0.3
+AT_ONCE_MAX = 10_000
+"""Events without time passing: more, and somebody wakes for nothing, for ever."""
+HEALED_S = 1.0
+"""After `heal`, what was under way arrives within this time."""
 TRANSCRIPT_LINES = 60
 NEVER = float("inf")
 
@@ -34,9 +41,10 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """To everyone, the sender too, once through each hub."""
+    """To everyone who hears that topic, the sender too, once through each hub."""
 
     frame: bytes
+    topic: str = ""
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -77,6 +85,11 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     delay_s: Sequence[float] = (0.001,)
     """Mean delays; each path, in each direction, draws its own."""
     delay_s_max: float = 0.4
+    steady: bool = False
+    """Delays are near their means; if not, most are shorter and some much longer."""
+    stragglers: float = 0.0
+    """Share of frames that come much later, up to `straggle_s_max`: most of them not by much."""
+    straggle_s_max: float = 120.0
 
 
 CALM = Weather()
@@ -85,19 +98,31 @@ CALM = Weather()
 class Node:
     """One process, up or not, with a clock that starts anywhere and runs fast or slow."""
 
-    def __init__(self, world: "World", name: str, make: Callable[[float], Actor]) -> None:
+    def __init__(
+        self,
+        world: "World",
+        name: str,
+        make: Callable[[float], Actor],
+        hears: Callable[[str], bool] = lambda _: True,
+        rate: float | None = None,
+    ) -> None:
         self.name = name
+        self.hears = hears
         self.actor: Actor | None = None
         self.up_since = NEVER
         self._world = world
         self._make = make
         self._offset_s = world.chance.uniform(0, 1e6)
-        self._rate = world.chance.uniform(0.99, 1.01)
+        self._rate = world.chance.uniform(*world.rates) if rate is None else rate
         self._wake_id = 0
 
     @property
     def now(self) -> float:
         return self._offset_s + self._world.now * self._rate
+
+    def true_time(self, at: float) -> float:
+        """When its clock shows `at`, in the world's time."""
+        return (at - self._offset_s) / self._rate
 
     def start(self) -> None:
         """Begin a life that remembers nothing."""
@@ -142,12 +167,22 @@ def news(hub: str) -> str:
 class World:
     """The cluster, its network and its troubles. `now` is true time, which no actor sees."""
 
-    def __init__(self, seed: int, *, hubs: Sequence[str] = (), weather: Weather = CALM) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        hubs: Sequence[str] = (),
+        weather: Weather = CALM,
+        rates: tuple[float, float] = (0.99, 1.01),
+        transcript_lines: int | None = TRANSCRIPT_LINES,
+    ) -> None:
+        """`rates`: the slowest and the fastest clock. `transcript_lines`: None keeps them all."""
         self.seed = seed
         self.chance = random.Random(seed)
         self.now = 0.0
+        self.rates = rates
         self.hubs = tuple(hubs)
-        self.weather = weather
+        self._weather = weather
         self.nodes: dict[str, Node] = {}
         self.noted: list[tuple[float, str, object]] = []
         self.seen: Counter[str] = Counter()
@@ -156,9 +191,20 @@ class World:
         self._cut_until: dict[tuple[str, str], float] = {}
         self._delay_mean_s: dict[tuple[str, str], float] = {}
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._events = 0
+        self._on_the_way: set[int] = set()  # Of the queue, what is a frame.
+        self._scheduled = 0
+        self.events = 0
         self._hurting = False
-        self._transcript: deque[str] = deque(maxlen=TRANSCRIPT_LINES)
+        self.transcript: deque[str] = deque(maxlen=transcript_lines)
+
+    @property
+    def weather(self) -> Weather:
+        return self._weather
+
+    @weather.setter
+    def weather(self, weather: Weather) -> None:
+        self._weather = weather
+        self._delay_mean_s.clear()  # Each path draws anew.
 
     # Running.
 
@@ -169,22 +215,36 @@ class World:
         else:
             what()
 
-    def add(self, name: str, make: Callable[[float], Actor]) -> Node:
-        """`make(now)` makes the actor, at first and after each `start`."""
-        node = self.nodes[name] = Node(self, name, make)
+    def add(
+        self,
+        name: str,
+        make: Callable[[float], Actor],
+        *,
+        hears: Callable[[str], bool] = lambda _: True,
+        rate: float | None = None,
+    ) -> Node:
+        """`make(now)` makes the actor, at first and after each `start`. `hears(topic)`: whether it
+        wants what is published under that. `rate`: of its clock, if not drawn."""
+        node = self.nodes[name] = Node(self, name, make, hears, rate)
         node.start()
         return node
 
     def after(self, delay_s: float, what: Callable[[], None]) -> None:
-        self._events += 1
-        heapq.heappush(self._queue, (self.now + delay_s, self._events, what))
+        self._scheduled += 1
+        heapq.heappush(self._queue, (self.now + delay_s, self._scheduled, what))
 
     def run(self, seconds: float, check: Callable[[], None] = lambda: None) -> None:
         """Let time pass, with `check` after every event; failures are told with the transcript."""
         end = self.now + seconds
+        at_once = 0
         try:
             while self._queue and self._queue[0][0] <= end:
-                self.now, _, what = heapq.heappop(self._queue)
+                at, number, what = heapq.heappop(self._queue)
+                at_once = at_once + 1 if at == self.now else 0
+                assert at_once < AT_ONCE_MAX, "time stands still: somebody wakes for nothing"
+                self.now = at
+                self._on_the_way.discard(number)
+                self.events += 1
                 what()
                 check()
         except AssertionError as error:
@@ -193,11 +253,11 @@ class World:
 
     def told(self, problem: str) -> str:
         """The problem, with the seed and the events that led to it."""
-        last = "\n".join(self._transcript)
+        last = "\n".join(self.transcript)
         return f"seed {self.seed}, t={self.now:.3f}: {problem}\nlast events:\n{last}"
 
     def log(self, what: str) -> None:
-        self._transcript.append(f"  {self.now:9.3f} {what}")
+        self.transcript.append(f"  {self.now:9.3f} {what}")
 
     # The network.
 
@@ -206,9 +266,9 @@ class World:
             case Send(to, frame):
                 receive = self._receiver(source, to, frame)
                 self._carry(source, to, self.weather.loss_direct, receive)
-            case Publish(frame):
+            case Publish(frame, topic):
                 for hub in self.hubs:
-                    relay = self._relay(source, hub, frame)
+                    relay = self._relay(source, hub, frame, topic)
                     self._carry(source, news(hub), self.weather.loss, relay)
             case Note(what):
                 self.noted.append((self.now, source, what))
@@ -222,11 +282,13 @@ class World:
 
         return receive
 
-    def _relay(self, source: str, hub: str, frame: bytes) -> Callable[[], None]:
+    def _relay(self, source: str, hub: str, frame: bytes, topic: str) -> Callable[[], None]:
         def relay() -> None:
             if hub in self._hub_down:
                 return
             for target in self.nodes.values():
+                if not target.hears(topic):
+                    continue
                 deliver = self._hearer(source, target, frame)
                 self._carry(news(hub), target.name, self.weather.loss, deliver)
 
@@ -238,16 +300,25 @@ class World:
     def _carry(self, source: str, target: str, loss: float, arrive: Callable[[], None]) -> None:
         copies = 2 if self.chance.random() < self.weather.copies else 1
         for _ in range(copies):
-            cut = self.now < self._cut_until.get((source, target), 0.0)
-            if not cut and self.chance.random() >= loss:
+            if not self.is_cut(source, target) and self.chance.random() >= loss:
                 self.after(self._delay_s(source, target), arrive)
+                self._on_the_way.add(self._scheduled)
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return self.now < self._cut_until.get((source, target), 0.0)
 
     def _delay_s(self, source: str, target: str) -> float:
         path = (source, target)
+        if self.weather.stragglers and self.chance.random() < self.weather.stragglers:
+            # As often up to one second as from one to ten: most are late by the length of a lease.
+            orders = math.log(self.weather.straggle_s_max / STRAGGLER_S_MIN)
+            return STRAGGLER_S_MIN * math.exp(self.chance.uniform(0, orders))
         if path not in self._delay_mean_s:
             self._delay_mean_s[path] = self.chance.choice(self.weather.delay_s)
-        drawn_s = self.chance.expovariate(1 / self._delay_mean_s[path])
-        return min(drawn_s, self.weather.delay_s_max)
+        mean_s = self._delay_mean_s[path]
+        if self.weather.steady:
+            return min(mean_s * self.chance.uniform(0.6, 1.4), self.weather.delay_s_max)
+        return min(self.chance.expovariate(1 / mean_s), self.weather.delay_s_max)
 
     # Harm, one verb each. A hub's name means the relay, and the process of that name if any.
 
@@ -284,6 +355,9 @@ class World:
     def cut(self, source: str, target: str, seconds: float = NEVER) -> None:
         """Nothing passes from source to target; the other way is untouched."""
         self._harmed("cut", f"{source} -> {target} for {seconds:.2f} s")
+        self._cut(source, target, seconds)
+
+    def _cut(self, source: str, target: str, seconds: float) -> None:
         self._cut_until[source, target] = self.now + seconds
         self._cut_until[news(source), target] = self.now + seconds
         self._cut_until[source, news(target)] = self.now + seconds
@@ -298,20 +372,25 @@ class World:
 
     def isolate(self, name: str, seconds: float = NEVER) -> None:
         """Cut it off from everyone and every hub, both ways."""
+        self._harmed("isolate", f"{name} for {seconds:.2f} s")
         for other in sorted({*self.nodes, *self.hubs} - {name}):
-            self.cut(name, other, seconds)
-            self.cut(other, name, seconds)
+            self._cut(name, other, seconds)
+            self._cut(other, name, seconds)
 
-    def hurt(self, every_s: float) -> None:
-        """One random harm to one random process or hub, again and again until `heal`."""
+    def slow_down(self, source: str, target: str, delay_s: float) -> None:
+        """Until `heal`, the mean delay from source to target; the other way is untouched."""
+        self._delay_mean_s[source, target] = delay_s
+
+    def hurt(self, every_s: float, harm: Callable[[], None] | None = None) -> None:
+        """One random harm to one random process or hub, again and again until `heal`; or `harm`."""
         self._hurting = True
 
-        def harm() -> None:
+        def again() -> None:
             if self._hurting:
-                self._harm_at_random()
-                self.after(self.chance.expovariate(1 / every_s), harm)
+                (harm or self._harm_at_random)()
+                self.after(self.chance.expovariate(1 / every_s), again)
 
-        harm()
+        again()
 
     def _harm_at_random(self) -> None:
         names = sorted({*self.nodes, *self.hubs})
@@ -339,11 +418,20 @@ class World:
         self.log("heal")
         self._hurting = False
         self.weather = CALM
-        self._delay_mean_s.clear()
         self._cut_until.clear()
+        self._hurry()
         for name in sorted({*self.nodes, *self.hubs}):
             self.resume(name)
             self._start_if_down(name)
+
+    def _hurry(self) -> None:
+        """What is on the way arrives soon: the last fault is over when it has."""
+        soon = self.now + HEALED_S
+        self._queue = [
+            (min(at, soon) if number in self._on_the_way else at, number, what)
+            for at, number, what in self._queue
+        ]
+        heapq.heapify(self._queue)
 
     def _harmed(self, verb: str, whom: str) -> None:
         self.seen[verb] += 1
