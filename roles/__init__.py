@@ -8,17 +8,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bus.errors import BusError, ConfigError, NotReady
+    from bus.errors import BusError, ConfigError, LeaseLost, NotOwner, NotReady
     from roles.cluster import Cluster
+    from roles.key_range import KeyRange
+    from roles.lookup import Lookup
+    from roles.lookup_machine import Route
+    from roles.owner import Owner
+    from roles.owner_machine import Lease
 
 _HOMES = {
     "BusError": "bus.errors",
     "Cluster": "roles.cluster",
     "ConfigError": "bus.errors",
+    "KeyRange": "roles.key_range",
+    "Lease": "roles.owner_machine",
+    "LeaseLost": "bus.errors",
+    "Lookup": "roles.lookup",
+    "NotOwner": "bus.errors",
     "NotReady": "bus.errors",
+    "Owner": "roles.owner",
+    "Route": "roles.lookup_machine",
 }
 
-__all__ = ["BusError", "Cluster", "ConfigError", "NotReady"]
+__all__ = [
+    "BusError",
+    "Cluster",
+    "ConfigError",
+    "KeyRange",
+    "Lease",
+    "LeaseLost",
+    "Lookup",
+    "NotOwner",
+    "NotReady",
+    "Owner",
+    "Route",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -4,7 +4,8 @@
 sockets, one beacon. A program that merely links us is seen by the cluster, never restarted.
 
 What always holds:
-  C1  At most one member is open; it is closed when as many have released it as took it.
+  C1  At most one member and one lease session are open; each is closed when as many have
+      released it as took it.
   C2  A `Cluster` belongs to the process that made it: after a fork every call raises.
 """
 
@@ -13,11 +14,14 @@ import secrets
 import socket
 from pathlib import Path
 
+from gevent.lock import RLock
+
 from bus.clock import wall_s
 from bus.config import Config, find, load
 from bus.errors import LinkError
 from bus.identity import Identity
 from bus.member import Member
+from roles.lease_session import LeaseSession
 
 LINKED = "linked"
 
@@ -28,18 +32,29 @@ class Cluster:
         self._process_id = os.getpid()
         self._member: Member | None = None
         self._taken = 0
+        self._process: Identity | None = None
+        self._session: LeaseSession | None = None
+        self._session_taken = 0
+        self._session_changes = RLock()  # Joining and closing take a while, and yield.
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> "Cluster":
         """The cluster that the file at `path` describes; without one, found as commands find it."""
         return cls(load(find(None) if path is None else path))
 
+    @classmethod
+    def of(cls, member: Member) -> "Cluster":
+        """The cluster that a role's own process is a member of: node agents vouch for its end."""
+        cluster = cls(member.config)
+        cluster._process = member.identity
+        return cluster
+
     def member(self, role: str = LINKED) -> Member:
         """The shared member, joined on first use; whoever takes it must `release` it.
 
         `role` is what the cluster sees us as; the first to ask decides.
         """
-        self._check_process()
+        self.check_process()
         if self._member is None:
             self._member = Member.join(self.config, _identity(role), linked=True)
             self._member.live()
@@ -48,14 +63,35 @@ class Cluster:
 
     def release(self) -> None:
         """Give the shared member back; the last to do so closes it."""
-        self._check_process()
+        self.check_process()
         assert self._taken > 0, "released more often than taken"
         self._taken -= 1
         if self._taken == 0 and self._member is not None:  # C1
             member, self._member = self._member, None
             member.close()
 
-    def _check_process(self) -> None:
+    def lease_session(self) -> LeaseSession:
+        """The one conversation of this process with the lease managers; to be released too."""
+        self.check_process()
+        with self._session_changes:  # C1
+            if self._session is None:
+                session = LeaseSession(self.config, _identity(LINKED), process=self._process)
+                session.start()
+                self._session = session
+            self._session_taken += 1
+            return self._session
+
+    def release_lease_session(self) -> None:
+        self.check_process()
+        with self._session_changes:
+            assert self._session_taken > 0, "released more often than taken"
+            self._session_taken -= 1
+            if self._session_taken == 0 and self._session is not None:  # C1
+                session, self._session = self._session, None
+                session.close()
+
+    def check_process(self) -> None:
+        """Raises `LinkError` after a fork."""
         if os.getpid() != self._process_id:  # C2
             raise LinkError(
                 f"this Cluster belongs to process {self._process_id}, and sockets do not survive "

@@ -59,16 +59,19 @@ class LocalCluster:
         heal: bool = True,
         keys: bool = False,
         roles: Mapping[str, str] | None = None,
+        settings: Mapping[str, object] | None = None,
         **counts: int,
     ) -> None:
         """`roles` adds roles of your own: name to `package.module:function`, which must be
-        importable where this process would import it from. `keys`: encrypt, with new keys."""
+        importable where this process would import it from. `keys`: encrypt, with new keys.
+        `settings`: further keys and tables of a configuration, as in `{"store": {"kind": "etcd",
+        "endpoints": […]}}`."""
         if nodes < 1:
             raise ConfigError(f"nodes={nodes}: a cluster has at least one")
         own = dict(roles or {})
         self._run = run_counts(counts, installed_roles() | own.keys())
         self._nodes, self._preset, self._heal, self._keys = nodes, preset, heal, keys
-        self._roles = own
+        self._roles, self._settings = own, settings
         self._directory = Path()
         self._up: subprocess.Popen[bytes] | None = None
         self._cluster: Cluster | None = None
@@ -173,6 +176,7 @@ class LocalCluster:
             preset=self._preset,
             heal=self._heal,
             roles=self._roles,
+            settings=self._settings,
         )
         if self._keys:
             keys = self._directory / "keys"
