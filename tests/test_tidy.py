@@ -27,15 +27,18 @@ MAY_IMPORT = {
 SHELLS = {
     "bus": """cli client clock config descriptors keys member metrics news parent pump role_process
         server vitals""",
-    "roles": """agent_process cluster hub hub_ports incarnations inquiry invoke node observer output
-        process testing view watchdog commands.doctor commands.events commands.keys commands.node
-        commands.status commands.up""",
+    "roles": """agent_process cluster fence_redis fence_sql hub hub_ports hub_watch incarnations
+        inquiry invoke lease_inquiry lease_session lookup manager_process manager_store node
+        observer output owner process store_etcd store_sqlite testing view watchdog commands.doctor
+        commands.events commands.keys commands.leases commands.node commands.status commands.up
+        commands.why""",
     "pinpoint": "",
     "tacc": "",
-    "loadtest": """bench bench_bus bench_hub child echo_ours echo_zerorpc echo_zmq fuzz
-        fuzz_processes greenlets hub_crowd hub_flood hub_members hub_requests machine meter
-        processes report runner""",
-    "examples": "hello_role",
+    "loadtest": """bench bench_bus bench_hub bench_lease child echo_ours echo_zerorpc echo_zmq
+        etcd_peer fuzz fuzz_processes greenlets hub_crowd hub_flood hub_members hub_requests
+        lease_changes lease_cluster lease_crowd lease_failover lease_home lease_lookups lease_speed
+        machine meter processes report runner socket_bytes""",
+    "examples": "hello_role presence",
 }
 
 IMPURE = """asyncio ctypes datetime fcntl gevent greenlet locust logging multiprocessing os psutil
