@@ -14,6 +14,9 @@ from roles.key_range import KEYS_END
 NUMBER_MAX = 1 << 62
 """No honest counter gets there; one that does is refused before it spoils ours."""
 
+LEAP_MAX = 1 << 32
+"""No honest term or LSN is further ahead of what another honest process knows."""
+
 MESSAGE_BYTES_MAX = 20 * 1024
 """A header may have 24 KiB; names, numbers and the message's own fields are in it too."""
 

@@ -21,7 +21,7 @@ import msgspec
 
 from bus.lease_timing import LeaseTiming
 from roles.key_range import EVERYTHING, KeyRange
-from roles.lease_messages import NUMBER_MAX, AskMap, MapAnswered, MapDelta, MapPart
+from roles.lease_messages import LEAP_MAX, AskMap, MapAnswered, MapDelta, MapPart
 from roles.range_map import Piece, RangeMap
 
 SILENT_POLLS = 3
@@ -186,7 +186,7 @@ class LookupMachine:
         self._ask_at = min(self._ask_at, now + self._timing.poll_s * self._chance.uniform(0.1, 0.3))
 
     def _heard_leader(self, term: int, now: float) -> bool:
-        if not self.term <= term < NUMBER_MAX:  # L1
+        if not self.term <= term <= self.term + LEAP_MAX:  # L1
             return False
         self.term = term
         self._heard_at = now

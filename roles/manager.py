@@ -27,7 +27,7 @@ from roles.election import Candidate, Election, Leading, Taking, Watching
 from roles.key_range import KEYS_END
 from roles.lease_messages import (
     ASKS_MAX,
-    NUMBER_MAX,
+    LEAP_MAX,
     AskLeases,
     AskMap,
     LeaseNudge,
@@ -419,7 +419,7 @@ class Manager:
     def _ask(self, ask: OwnerAsk, now: float) -> OwnerAnswer | Life | None:
         term = self.election.term
         if ask.term_max > term or (ask.term_max == term and not self._has_answer(ask)):
-            if ask.term_max < NUMBER_MAX:
+            if ask.term_max <= term + LEAP_MAX:
                 self.election.heard_of_term(ask.term_max)  # G6: it obeyed another leader.
             return None
         if not 0 < len(ask.namespace) <= NAME_LENGTH_MAX:
@@ -461,13 +461,16 @@ class Manager:
     def _heard_version(self, ask: AskMap, now: float) -> None:
         """G6: what a lookup knows was committed once."""
         version, term = (ask.term, ask.lsn), self.election.term
-        if term < ask.term_max < NUMBER_MAX:
+        if max(ask.term, ask.term_max) > term + LEAP_MAX or ask.lsn > LEAP_MAX:
+            self.ignored += 1  # Absurd: nobody ever said so.
+            return
+        if term < ask.term_max:
             self.election.heard_of_term(ask.term_max)  # It would not listen to us.
         found = self.namespaces.get(ask.namespace)
         newest = (0, 0)
         if found is not None:
             newest = found.version if ask.term == term else found.version_found
-        if version <= newest or max(version) >= NUMBER_MAX:
+        if version <= newest:
             return
         if ask.term >= term:
             self.election.heard_of_term(ask.term)

@@ -355,8 +355,8 @@ def test_only_so_many_steps_are_kept() -> None:
     assert not shared[-1], "worked out anew, one after the other, once the first was forgotten"
 
 
-@pytest.mark.parametrize("term", [1 << 62, 1 << 63, 1 << 100])
+@pytest.mark.parametrize("term", [1 << 40, 1 << 62, 1 << 100])
 def test_tip_of_a_term_that_nobody_can_have_is_not_believed(term: int) -> None:  # L1
     lookup = new_lookup()
     lookup.heard_tip(term, (term, 1), 11.0)
-    assert lookup.term < 1 << 62
+    assert lookup.term < 1 << 32

@@ -854,3 +854,22 @@ def test_lead_that_is_being_taken_in_vain_is_given_up_once_it_resigned() -> None
     desk.manager.stored(DOWN, 10.2)
     assert desk.until(10.25, 15.0) == []
     assert (desk.manager.resigned, desk.rows) == (True, {})
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        AskMap("ns", 1, 1 << 33),
+        AskMap("ns", 1 << 40, 1),
+        AskMap("ns", 0, -1, 1 << 40),
+        AskMap("ns", 1 << 62, 1 << 62, 1 << 62),
+    ],
+)
+def test_what_a_lookup_cannot_know_is_ignored_and_counted(ask: AskMap) -> None:  # G6
+    desk = leading()
+    term, ignored = desk.manager.election.term, desk.manager.ignored
+    desk.manager.asked_map(7, ask, 10.1)
+    desk.manager.advance(10.1)
+    assert desk.manager.leading
+    assert desk.manager.election.term == term
+    assert desk.manager.ignored == ignored + 1
