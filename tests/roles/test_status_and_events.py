@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import gevent
 import pytest
 
 from bus.config import dump, local
@@ -51,7 +52,8 @@ def started(*words: str) -> Iterator["subprocess.Popen[str]"]:
 
 def run(*words: str) -> tuple[int, str, str]:
     with started(*words) as process:
-        out, err = process.communicate(timeout=30)
+        # In a thread: this process is a member too, and must not fall silent meanwhile.
+        out, err = gevent.get_hub().threadpool.apply(process.communicate, kwds={"timeout": 30})
         return process.returncode, out, err
 
 
