@@ -13,7 +13,8 @@ What always holds:
   X2  What is wrong with the input is one sentence on standard error, never a traceback; what is
       wrong with us is a traceback, never a sentence.
   X3  Exit codes: 0 done, 1 it failed, 2 no such command or option, 3 another process has our id
-      (roles only), 130 interrupted, 141 nobody reads our output any more.
+      (roles only), 4 a brick found its memory damaged, 130 interrupted, 141 nobody reads our
+      output any more.
 """
 
 import argparse

@@ -16,6 +16,7 @@ import msgspec
 
 from bus.config_rules import FILE, Places, Tables, build, read_tables
 from bus.config_shape import (
+    BRICK,
     BUILT_IN_ROLES,
     HUB,
     LOOPBACK,
@@ -34,6 +35,7 @@ from bus.config_shape import (
     Planned,
     Preset,
     RoleConfig,
+    SessionsConfig,
     StoreConfig,
     dump,
     publish_address,
@@ -42,6 +44,7 @@ from bus.errors import ConfigError
 from bus.toml_lines import Path as KeyPath
 
 __all__ = [
+    "BRICK",
     "BUILT_IN_ROLES",
     "HUB",
     "MANAGER",
@@ -58,6 +61,7 @@ __all__ = [
     "Planned",
     "Preset",
     "RoleConfig",
+    "SessionsConfig",
     "StoreConfig",
     "dump",
     "find",
@@ -245,11 +249,16 @@ def _absolute(config: Config, path: Path, environ: Mapping[str, str]) -> Config:
     store = config.store
     if store.path:
         store = msgspec.structs.replace(store, path=str(path.parent / store.path))
+    sessions = config.sessions
+    if sessions.key_ring:
+        ring = str(path.parent / sessions.key_ring)
+        sessions = msgspec.structs.replace(sessions, key_ring=ring)
     return msgspec.structs.replace(
         config,
         source=str(path),
         keys=keys,
         store=store,
+        sessions=sessions,
         run_directory=str(path.parent / config.run_directory),
     )
 

@@ -10,6 +10,7 @@ What always holds:
   C2  Nothing leaves the machine in the clear unless `allow_plain` says so.
   C3  A key nobody knows is refused, never ignored: a misspelt setting would silently not hold.
   C4  Leases are safe: their lengths fit together, and all managers share one store.
+  C5  Sessions can be written and read: no more acknowledgements are asked for than bricks.
 """
 
 import re
@@ -38,6 +39,7 @@ from bus.config_shape import (
     NamespaceConfig,
     NodeConfig,
     RoleConfig,
+    SessionsConfig,
     StoreConfig,
     publish_address,
 )
@@ -54,6 +56,8 @@ FILE = "cluster.toml"
 HUBS_MAX = 16
 ENDPOINTS_MAX = 16
 PREFIX_BYTES_MAX = 128
+COPIES_MAX = 8
+ENCRYPTED_BYTES_MAX = (16 << 20) - 64  # A body has 16 MiB, and what encrypts a value is with it.
 PROCESSES_MAX = 10_000
 IPC_BYTES_MAX = 107 - len(".publish")  # A Unix socket's path has 108 bytes, one of them NUL.
 
@@ -144,6 +148,7 @@ def build(tables: Tables, places: Places, known_roles: Collection[str]) -> Confi
         "store": _store(tables, places),
         "namespaces": _namespaces(tables, places),
         "leases": convert(tables.get("leases", {}), LeasesConfig, ("leases",), places),
+        "sessions": convert(tables.get("sessions", {}), SessionsConfig, ("sessions",), places),
     }
     if "keys" in tables:
         sections["keys"] = convert(tables["keys"], KeysConfig, ("keys",), places)
@@ -156,6 +161,7 @@ def build(tables: Tables, places: Places, known_roles: Collection[str]) -> Confi
     _check_hubs(config, places)
     _check_plain(config, places)
     _check_leases(config, places)
+    _check_sessions(config, places)
     return config
 
 
@@ -460,6 +466,37 @@ def _check_plain_store(config: Config, places: Places) -> None:
                 f"{endpoint} is not of this machine alone, and would be asked in the clear; set "
                 "allow_plain = true if that network is yours alone, or tunnel it to a local port",
             )
+
+
+# Rules: sessions.
+
+
+def _check_sessions(config: Config, places: Places) -> None:
+    """C5."""
+    trouble = sessions_trouble(config.sessions)
+    if trouble is not None:
+        key, sentence = trouble
+        places.refuse(("sessions", key), sentence)
+
+
+def sessions_trouble(  # noqa: PLR0911 (a rule each)
+    sessions: SessionsConfig,
+) -> tuple[str, str] | None:
+    """The first key of [sessions] that does not go with the others, and why (C5)."""
+    local, remote = sessions.W_local, sessions.W_remote
+    if sessions.WQ > sessions.W:
+        return "WQ", f"at most W, which is {sessions.W}"
+    if sessions.R > sessions.W:
+        return "R", f"at most W, which is {sessions.W}"
+    if (local == 0) != (sessions.WQ_local == 0) or (remote and not local):
+        return "W_local", "with sites, give W_local and WQ_local"
+    if sessions.WQ_local > local:
+        return "WQ_local", f"at most W_local, which is {local}"
+    if local + remote > COPIES_MAX:
+        return "W_remote", f"a cookie names at most {COPIES_MAX} bricks"
+    if sessions.encrypt and sessions.value_bytes_max > ENCRYPTED_BYTES_MAX:
+        return "value_bytes_max", f"with encrypt at most {ENCRYPTED_BYTES_MAX}"
+    return None
 
 
 def host_of(address: str) -> str:

@@ -15,10 +15,12 @@ from bus.errors import ConfigError
 Preset = Literal["lan", "paper", "fast"]
 StoreKind = Literal["sqlite", "etcd"]
 Policy = Literal["vnodes", "fixed"]
+LimiterKind = Literal["qdelay", "aimd", "none"]
 
 HUB = "hub"
 NODE = "node"
 MANAGER = "manager"
+BRICK = "brick"
 BUILT_IN_ROLES = frozenset({HUB, NODE})
 """The two roles a configuration itself speaks of: relays, and the agents that start the rest."""
 
@@ -55,6 +57,9 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     overflow: bool = False
     """Runs nothing at first; used when all other nodes are full, and given back first."""
+
+    site: str = ""
+    """Where it stands, if there are several places: see `W_remote` of [sessions]."""
 
 
 class RoleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -176,6 +181,66 @@ class LeasesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Added to every wait for somebody else's clock."""
 
 
+Copies = Annotated[int, Meta(ge=0, le=8)]
+
+
+class SessionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How sessions are kept: by the stubs of web servers, and by the bricks."""
+
+    W: Annotated[int, Meta(ge=1, le=8)] = 3
+    """Bricks that a write is sent to."""
+
+    WQ: Annotated[int, Meta(ge=1, le=8)] = 2
+    """Bricks that must have it before the write is done; one fewer may crash."""
+
+    R: Annotated[int, Meta(ge=1, le=8)] = 2
+    """Bricks that a read asks; the first good answer counts."""
+
+    W_local: Copies = 0
+    """With sites: bricks of this site that a write is sent to. 0: `W`, wherever they are."""
+
+    WQ_local: Copies = 0
+    """With sites: how many of those must have it; and one at another site, if `W_remote`."""
+
+    W_remote: Copies = 0
+    """With sites: bricks of other sites that a write is sent to."""
+
+    timeout_ms: Annotated[float, Meta(ge=1, le=60_000)] = 60.0
+    """How long a stub waits. What comes later is as good as lost."""
+
+    limiter: LimiterKind = "qdelay"
+    """How a stub finds out what a brick can carry: by how long requests queue there, by the
+    paper's additive increase and multiplicative decrease, or not at all."""
+
+    protection: bool = True
+    """Stubs limit and bricks discard what comes too late; off only to see the cliff."""
+
+    value_bytes_max: Annotated[int, Meta(ge=1, le=16 << 20)] = 1 << 20
+    """The longest value."""
+
+    ttl_s_max: Annotated[float, Meta(ge=1, le=366 * 86_400.0)] = 30 * 86_400.0
+    """The longest life of a session after its last write or touch."""
+
+    memory_bytes_max: Annotated[int, Meta(ge=1 << 20, le=1 << 44)] = 1 << 30
+    """What one brick stores, with its own costs; then it refuses new sessions."""
+
+    inbox_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 512
+    """Requests waiting at one brick; then it refuses."""
+
+    application: Annotated[str, Meta(min_length=1, max_length=64)] = "softstate"
+    """Cookies of one application mean nothing to another."""
+
+    key_ring: str = ""
+    """The file of keys that sign cookies; relative to the configuration file, absolute once
+    loaded. Empty: `sessions.keys` in `run_directory`. Made by `softstate keys rotate`."""
+
+    encrypt: bool = False
+    """Bricks get values encrypted; the key stays with the stubs."""
+
+    extra_cost_ms: Annotated[float, Meta(ge=0, le=1000)] = 0.0
+    """A cost added to each operation of a brick, for experiments."""
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One cluster, as `cluster.toml` describes it. Fields are in the order of `dump`'s text."""
 
@@ -225,6 +290,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     leases: LeasesConfig = LeasesConfig()
     """Lengths that differ from the preset's."""
 
+    sessions: SessionsConfig = SessionsConfig()
+    """How sessions are kept."""
+
     source: str = ""
     """The file this came from, absolute once loaded; empty for none. Not a key of the file."""
 
@@ -253,6 +321,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def store_path(self) -> str:
         """The file of a `sqlite` store."""
         return self.store.path or f"{self.run_directory}/leases.sqlite"
+
+    @property
+    def key_ring_path(self) -> str:
+        """The file of the keys that sign cookies."""
+        return self.sessions.key_ring or f"{self.run_directory}/sessions.keys"
 
     def address_of(self, node: str) -> str:
         """The host where processes of `node` listen; loopback for a node that is not listed."""

@@ -50,3 +50,36 @@ class NotOwner(BusError):  # noqa: N818 (a public name, fixed by the design)
 
 class LeaseLost(BusError):  # noqa: N818 (a public name, fixed by the design)
     """The key was not held all the time the work on it took. It may or may not have had effect."""
+
+
+class SystemOverloaded(BusError):  # noqa: N818 (a public name, fixed by the design)
+    """Too few bricks answered in time, or it was not worth asking. Nothing is known of a write
+    that was sent. Try again after `retry_after_s`, not before."""
+
+    def __init__(self, sentence: str, retry_after_s: float) -> None:
+        super().__init__(sentence)
+        self.retry_after_s = retry_after_s
+
+
+class CookieCorrupted(BusError):  # noqa: N818 (a public name, fixed by the design)
+    """No cookie of ours: forged, damaged, cut short, or of another application."""
+
+
+class StateExpired(BusError):  # noqa: N818 (a public name, fixed by the design)
+    """The session was deleted, or its time is over."""
+
+
+class StateLost(BusError):  # noqa: N818 (a public name, fixed by the design)
+    """Every copy that the cookie names is known to be gone."""
+
+
+class StateCorrupted(BusError):  # noqa: N818 (a public name, fixed by the design)
+    """A value came that is not the one that was written."""
+
+
+class StateConflict(BusError):  # noqa: N818 (a public name, fixed by the design)
+    """Another request has written this session since. `cookie` names what is there now."""
+
+    def __init__(self, sentence: str, cookie: str) -> None:
+        super().__init__(sentence)
+        self.cookie = cookie

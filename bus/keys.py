@@ -36,7 +36,7 @@ from bus.allow_list import (
 )
 from bus.clock import now
 from bus.errors import ConfigError
-from bus.pump import Security
+from bus.security import Security
 
 log = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from typing import TypeVar
 import gevent
 from gevent.event import Event as Flag
 
-from bus.client import Client, Reply
+from bus.client import Client
 from bus.clock import now
 from bus.config import Config
 from bus.descriptors import connections_allowed
 from bus.errors import BusError, ConfigError
-from bus.frames import News as NewsHeader
+from bus.headers import News as NewsHeader
 from bus.identity import Identity
 from bus.keys import AllowList, load_security
 from bus.liveness import Liveness
@@ -45,6 +45,7 @@ from bus.peers import (
     Returned,
 )
 from bus.pump import Pump
+from bus.replies import Reply
 from bus.server import Server
 from bus.statistics import Statistics
 from bus.vitals import Vitals
@@ -158,6 +159,10 @@ class Member:
     def on_change(self, heard: Callable[[Change], None]) -> None:
         """Call `heard`, in the event loop, for each change of the liveness table."""
         self._changes.append(heard)
+
+    def off_change(self, heard: Callable[[Change], None]) -> None:
+        """Call `heard` no more."""
+        self._changes.remove(heard)
 
     def on_exit(self, heard: HeardNews[Exited]) -> None:
         """Call `heard`, in the event loop, whenever somebody says that a process was reaped; also
@@ -323,7 +328,7 @@ class Member:
                     self._resign(output)
                 case _:
                     self._keep_connections(output)
-                    for heard in self._changes:
+                    for heard in tuple(self._changes):
                         self._tell(heard, output)
 
     def _keep_connections(self, change: Change) -> None:

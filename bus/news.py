@@ -10,8 +10,9 @@ from typing import TypeVar, cast
 from bus.clock import now
 from bus.config import publish_address
 from bus.errors import RemoteProtocolError
-from bus.frames import Header, MessageDecoder, encode_header, raw
-from bus.frames import News as NewsHeader
+from bus.frames import MessageDecoder, encode_header, raw
+from bus.headers import Header
+from bus.headers import News as NewsHeader
 from bus.identity import Identity
 from bus.messages import Message
 from bus.pump import Pump

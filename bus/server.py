@@ -15,6 +15,9 @@ What always holds:
       on the list gets no answer at all.
   S5  Whatever handlers do that do not wait, timers and other ports have their turn every
       `WORK_S_MAX`, and after each handler at the latest.
+
+`use_inbox` puts another inbox in the place of our queue; its `serve_late` suspends S1, for
+experiments that want to see why it is there.
 """
 
 import logging
@@ -23,28 +26,19 @@ from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 import gevent
-import msgspec
 from greenlet import getcurrent, greenlet
 
 from bus.clock import now
 from bus.config_shape import WORKERS_MAX
 from bus.delay import QueueDelays
 from bus.errors import RemoteProtocolError
-from bus.frames import (
-    BODY_BYTES_MAX,
-    Ask,
-    Body,
-    Cancel,
-    Header,
-    MessageDecoder,
-    Refusal,
-    Reply,
-    encode_header,
-    raw,
-)
+from bus.frames import BODY_BYTES_MAX, Body, MessageDecoder, encode_header, raw
+from bus.headers import Ask, Cancel, Header, Refusal, Reply
 from bus.identity import Identity
+from bus.inbox import Inbox, TurnedAway
 from bus.messages import Message, Ping, Pong, Refused
 from bus.pump import Pump, told
+from bus.replies import Answer
 
 M = TypeVar("M", bound=Message)
 
@@ -53,6 +47,7 @@ BODIES_BYTES_MAX = 256 * 1024 * 1024
 WORK_S_MAX = 0.01
 BUSY_RETRY_S = 0.1
 DETAIL_CHARACTERS_MAX = 200
+LATE_ANSWER_S_MAX = 10.0  # With `serve_late`: how long an answer may wait for its peer.
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +56,7 @@ class Call(Generic[M]):
     """One request, as its handler sees it."""
 
     __slots__ = (
-        "_routing_id",
+        "address",
         "arrived_at",
         "body",
         "cancelled",
@@ -77,7 +72,8 @@ class Call(Generic[M]):
     message: M
 
     def __init__(self, routing_id: bytes, key: str, ask: Ask, body: Body, message: M) -> None:
-        self._routing_id = routing_id
+        self.address = routing_id, ask.request_id
+        """Where the answer goes: the connection, and the number of the request on it."""
         self.key = key
         """The public key it came with; empty without keys."""
         self.request_id = ask.request_id
@@ -97,17 +93,6 @@ class Call(Generic[M]):
         """How much of the asker's budget is left."""
         return self.until - now()
 
-    @property
-    def address(self) -> tuple[bytes, int]:
-        return self._routing_id, self.request_id
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """An answer with a raw body beside its message."""
-
-    message: Message
-    body: Body = b""
-
 
 Handler = Callable[[Call[M]], Message | Answer | Refused]
 
@@ -126,7 +111,8 @@ class Server:
         bodies_bytes_max: int = BODIES_BYTES_MAX,
     ) -> None:
         self._pump = pump
-        self._identity = identity
+        self._id = identity.id
+        self._incarnation = identity.incarnation
         self._allowed = None if pump.security is None else pump.security.allowed
         self._inbox_max = inbox_max
         self._workers_max = workers_max
@@ -136,6 +122,8 @@ class Server:
         self._decoder = MessageDecoder(Ping)
         self._delays = QueueDelays()
         self._inbox: deque[Call[Message]] = deque()
+        self._chooser: Inbox[Call[Message]] | None = None
+        self._serve_late = False
         self._calls: dict[tuple[bytes, int], Call[Message]] = {}
         self._idle: list[greenlet] = []
         self._workers = 0
@@ -155,12 +143,31 @@ class Server:
 
     @property
     def inbox_length(self) -> int:
-        return len(self._inbox)
+        return len(self._inbox if self._chooser is None else self._chooser)
 
     def on(self, kind: type[M], handler: Handler[M], *, permission: str = "") -> None:
         """Answer requests of that kind with `handler(call)`; only for keys with `permission`."""
         self._handlers[kind] = (cast("Handler[Message]", handler), permission)
         self._decoder = MessageDecoder(*self._handlers)
+
+    def use_inbox(
+        self,
+        inbox: Inbox[Call[Message]],
+        *,
+        serve_late: bool = False,
+        bodies_bytes_max: int | None = None,
+    ) -> None:
+        """From now on let `inbox` choose what comes next and what is refused, and bound its own
+        length. `serve_late`: carry out and answer what nobody waits for any more, too."""
+        assert self._chooser is None, "one inbox for good"
+        waiting = list(self._inbox)
+        self._inbox.clear()  # The same one: a worker may be in the middle of it.
+        self._chooser = inbox
+        self._serve_late = serve_late
+        if bodies_bytes_max is not None:
+            self._bodies_bytes_max = bodies_bytes_max
+        for call in waiting:
+            self._turn_away(inbox.add(call, now()))
 
     def close(self) -> None:
         self._later.stop()
@@ -182,7 +189,7 @@ class Server:
         # By connection, not by the name it gives: a liar must not spoil another's estimate.
         queued_s = self._delays.queued_s(routing_id, ask.sent_us, int(arrived_at * 1e6))
         left_s = ask.budget_us / 1e6 - queued_s
-        if left_s <= 0:
+        if left_s <= 0 and not self._serve_late:
             self.expired += 1  # S1
             return
         until = arrived_at + left_s
@@ -204,12 +211,25 @@ class Server:
         elif address in self._calls:
             self.repeated += 1  # S2: the same request twice, from a peer that replays
         else:
-            self._inbox.append(call)
             self._calls[address] = call
             self._bodies_bytes += len(body)
+            if self._chooser is None:
+                self._inbox.append(call)
+            else:
+                self._turn_away(self._chooser.add(call, arrived_at))
             if not self._woken:
                 self._woken = True
                 self._pump.hub.loop.run_callback(self._wake_workers)
+
+    def _turn_away(self, turned_away: TurnedAway[Call[Message]]) -> None:
+        """The inbox decided so: each is out of it."""
+        for call, refused in turned_away:
+            del self._calls[call.address]
+            self._bodies_bytes -= len(call.body)
+            if call.cancelled or now() >= call.until:
+                self.expired += 1  # S1
+            else:
+                self._refuse(*call.address, refused, call.until)
 
     def _is_full(self, body: Body) -> bool:
         if len(self._inbox) >= self._inbox_max:
@@ -231,7 +251,7 @@ class Server:
     def _wake_workers(self) -> None:
         """In the event loop: let greenlets empty the inbox; each returns here when it waits."""
         self._woken = False
-        while self._inbox and not self._woken:
+        while self.inbox_length and not self._woken:
             if self._idle:
                 self._idle.pop().switch()
             elif self._workers < self._workers_max:
@@ -250,21 +270,36 @@ class Server:
 
     def _work(self) -> None:
         """A worker greenlet: empty the inbox, sleep until there is more, for ever."""
-        inbox, hub = self._inbox, self._pump.hub
+        hub = self._pump.hub
         me = getcurrent()
         try:
             while True:
                 pause_at = now() + WORK_S_MAX
+                inbox = self._inbox
                 while inbox:
                     if self._serve(inbox.popleft()) >= pause_at:
                         self._wake_workers_later()  # S5
                         break
+                if self._chooser is not None:
+                    self._work_by_choice(self._chooser, pause_at)
                 self._idle.append(me)
                 hub.switch()
         finally:
             self._workers -= 1
-            if inbox:
+            if self.inbox_length:
                 self._wake_workers_later()
+
+    def _work_by_choice(self, inbox: Inbox[Call[Message]], pause_at: float) -> None:
+        while inbox:
+            call, turned_away = inbox.take(now())
+            self._turn_away(turned_away)
+            if call is None:
+                return
+            done_at = self._serve(call)
+            inbox.served(done_at)
+            if done_at >= pause_at:
+                self._wake_workers_later()  # S5
+                return
 
     def _serve(self, call: Call[Message]) -> float:
         """Carry out one request; when that was done."""
@@ -273,7 +308,7 @@ class Server:
         handler, _ = self._handlers[type(call.message)]
         answer: Message | Answer | Refused
         try:
-            if call.cancelled or started_at >= call.until:
+            if (call.cancelled or started_at >= call.until) and not self._serve_late:
                 self.expired += 1  # S1
                 return started_at
             if self._allowed is not None and not self._may(call):
@@ -291,36 +326,43 @@ class Server:
             del self._calls[call.address]
             self._bodies_bytes -= body_bytes
         done_at = now()
-        if call.cancelled or done_at >= call.until:
-            self.expired += 1  # S1
-        elif self._allowed is not None and not self._may(call):
+        until = call.until
+        if call.cancelled or done_at >= until:
+            if not self._serve_late:
+                self.expired += 1  # S1
+                return done_at
+            until = done_at + LATE_ANSWER_S_MAX
+        if self._allowed is not None and not self._may(call):
             self._deny(call)
         else:
             if isinstance(answer, Refused):
                 self.refused += 1
             else:
                 self.answered += 1
-            self._router.send(call.address[0], *encoded, call.until)
+            self._router.send(call.address[0], *encoded, until)
         return done_at
 
     def _encoded(
         self, call: Call[Message], answer: Message | Answer | Refused, queued_s: float
     ) -> tuple[bytes, Body]:
         """Header and body of the answer; raises if that is none that could be sent."""
+        body: Body = b""
         if isinstance(answer, Refused):
-            return _refusal(call.request_id, answer), b""
-        if not isinstance(answer, Answer):
-            answer = Answer(answer)
-        if not isinstance(answer.message, Message):
-            raise TypeError(f"{type(answer.message).__name__} is not a message")
-        if not isinstance(answer.body, bytes | memoryview):
-            raise TypeError(f"a body is bytes, not {type(answer.body).__name__}")
-        if len(answer.body) > BODY_BYTES_MAX:
-            raise ValueError(f"body of {len(answer.body)} bytes: at most {BODY_BYTES_MAX}")
-        me = self._identity
-        queued_us = int(queued_s * 1e6)
-        header = Reply(call.request_id, me.id, me.incarnation, queued_us, raw(answer.message))
-        return encode_header(header), answer.body
+            return _refusal(call.request_id, answer), body
+        if isinstance(answer, Answer):
+            message, body = answer.message, answer.body
+            if not isinstance(body, (bytes, memoryview)):
+                raise TypeError(f"a body is bytes, not {type(body).__name__}")
+            if len(body) > BODY_BYTES_MAX:
+                raise ValueError(f"body of {len(body)} bytes: at most {BODY_BYTES_MAX}")
+        else:
+            message = answer
+        if not isinstance(message, Message):
+            raise TypeError(f"{type(message).__name__} is not a message")
+        header = Reply(
+            call.request_id, self._id, self._incarnation, int(queued_s * 1e6), raw(message)
+        )
+        return encode_header(header), body
 
     def _refuse(self, routing_id: bytes, request_id: int, refused: Refused, until: float) -> None:
         self.refused += 1

@@ -13,10 +13,10 @@ from itertools import count
 
 import gevent
 
-from bus.client import Reply
 from bus.errors import RequestTimeoutError
 from bus.member import Member
 from bus.messages import Message
+from bus.replies import Reply
 from bus.server import Call
 
 ROLE = "greeter"

@@ -8,7 +8,8 @@ read it without decoding the rest (`sequence_in`); a member decodes them like an
 
 import struct
 
-from bus.frames import LENGTHS, VERSION_BYTE, News, encode_header, raw
+from bus.frames import LENGTHS, VERSION_BYTE, encode_header, raw
+from bus.headers import News
 from bus.member import BEACON_TOPIC
 from bus.messages import Beacon
 

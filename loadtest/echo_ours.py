@@ -8,11 +8,12 @@ from functools import partial
 
 from gevent.event import Event
 
-from bus.client import Client, Reply
+from bus.client import Client
 from bus.identity import Identity
 from bus.messages import Message
 from bus.pump import Pump
-from bus.server import Answer, Call, Server
+from bus.replies import Answer, Reply
+from bus.server import Call, Server
 from loadtest.child import answer_all, end_with_the_benchmark, tell
 from loadtest.greenlets import measure, read_line
 from loadtest.meter import Run

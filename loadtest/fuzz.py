@@ -17,7 +17,8 @@ import zmq
 
 from bus.clock import now
 from bus.errors import BusError
-from bus.frames import LENGTHS, VERSION_BYTE, Ask, MessageDecoder, Reply, encode_header, raw, unjoin
+from bus.frames import LENGTHS, VERSION_BYTE, MessageDecoder, encode_header, raw, unjoin
+from bus.headers import Ask, Reply
 from bus.messages import Message, Ping, Pong
 from loadtest.echo_ours import Echo
 from loadtest.fuzz_processes import AskCounters, Counters, Good

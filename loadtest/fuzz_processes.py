@@ -10,12 +10,13 @@ import gevent
 import msgspec
 from gevent.event import Event
 
-from bus.client import Client, Reply
+from bus.client import Client
 from bus.clock import now
 from bus.errors import RequestTimeoutError
 from bus.identity import Identity
 from bus.messages import Message
 from bus.pump import Pump
+from bus.replies import Reply
 from bus.server import Call, Server
 from loadtest.child import answer_all, end_with_the_benchmark, tell
 from loadtest.echo_ours import Echo, echo
@@ -52,6 +53,21 @@ class Good(msgspec.Struct):
             self.failures.append(why)
 
 
+TRAFFIC = [
+    "crowded",
+    "denied",
+    "failed",
+    "frames_in",
+    "frames_out",
+    "malformed",
+    "overflowed",
+    "records_in",
+    "records_out",
+    "rescued",
+    "unreachable",
+]
+
+
 def serve() -> None:
     end_with_the_benchmark()
     pump = Pump()
@@ -59,7 +75,7 @@ def serve() -> None:
     traffic = pump.traffic
 
     def count(_call: Call[AskCounters]) -> Counters:
-        counters = {name: int(getattr(traffic, name)) for name in traffic.__slots__}
+        counters = {name: int(getattr(traffic, name)) for name in TRAFFIC}
         for name in ("answered", "refused", "expired", "failed"):
             counters[name] = int(getattr(server, name))
         return Counters(counters)

@@ -12,7 +12,7 @@ import gevent
 
 from bus.clock import now
 from bus.errors import NotReady
-from bus.frames import News
+from bus.headers import News
 from bus.member import Member
 from loadtest.child import answer_all, tell
 from loadtest.greenlets import read_line

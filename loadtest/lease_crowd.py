@@ -16,12 +16,12 @@ from typing import TypeVar
 import gevent
 from gevent.event import Event
 
-from bus.client import Reply
 from bus.clock import now, wall_s
 from bus.errors import RequestTimeoutError
-from bus.frames import News
+from bus.headers import News
 from bus.lease_timing import timing_of
 from bus.messages import Message, Refused
+from bus.replies import Reply
 from loadtest.child import answer_all, tell
 from loadtest.greenlets import read_line
 from loadtest.lease_requests import NAMESPACE, Grow, Stands

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from bus.client import Reply
 from bus.clock import now
 from bus.errors import RequestTimeoutError
+from bus.replies import Reply
 from loadtest.child import answer_all, tell
 from loadtest.etcd_peer import Etcd
 from loadtest.greenlets import read_line

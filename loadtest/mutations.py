@@ -16,15 +16,10 @@ from bus.frames import (
     LENGTHS,
     VERSION,
     VERSION_BYTE,
-    Ask,
-    Cancel,
-    Header,
-    News,
-    Refusal,
-    Reply,
     encode_header,
     raw,
 )
+from bus.headers import Ask, Cancel, Header, News, Refusal, Reply
 from bus.messages import Message, Ping, Pong
 
 Parts = list[bytes]

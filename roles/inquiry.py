@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import gevent
 
-from bus.client import Reply
 from bus.clock import now
 from bus.errors import NotReady, RequestTimeoutError
 from bus.member import Member
 from bus.messages import Message, Refused
 from bus.peers import Peer
+from bus.replies import Reply
 from roles.messages import (
     ClusterDescribed,
     ClusterRows,

@@ -4,13 +4,13 @@ from typing import TypeVar
 
 import gevent
 
-from bus.client import Reply
 from bus.clock import now
 from bus.config import MANAGER, Config
 from bus.errors import NotReady, RequestTimeoutError
 from bus.lease_timing import timing_of
 from bus.messages import Message, Refused
 from bus.peers import Peer
+from bus.replies import Reply
 from roles.messages import KeyExplained, LeasesDescribed
 from roles.observer import Observer
 

@@ -25,15 +25,15 @@ import msgspec
 from gevent.event import AsyncResult, Event
 from gevent.threadpool import ThreadPool
 
-from bus.client import Reply
 from bus.clock import now
 from bus.config import Config
 from bus.errors import BusError, NotReady, RemoteProtocolError, RequestTimeoutError
-from bus.frames import News
+from bus.headers import News
 from bus.identity import Identity
 from bus.lease_timing import timing_of
 from bus.member import Member
 from bus.messages import Message
+from bus.replies import Reply
 from roles.hub_watch import HubWatch
 from roles.lease_messages import (
     NUDGE_TOPIC,

@@ -24,11 +24,12 @@ from gevent.threadpool import ThreadPool
 from bus.clock import now
 from bus.config import NODE, NamespaceConfig
 from bus.errors import RemoteProtocolError
-from bus.frames import News
+from bus.headers import News
 from bus.lease_timing import timing_of
 from bus.member import Member
 from bus.messages import Exited, Message, Refused
-from bus.server import Answer, Call
+from bus.replies import Answer
+from bus.server import Call
 from roles.assignment import POLICIES, Assignment
 from roles.election import Candidate
 from roles.inquiry import order

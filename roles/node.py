@@ -15,11 +15,12 @@ from gevent.event import Event as Flag
 from bus.clock import now
 from bus.config import NODE, Config
 from bus.events import Event, EventRing
-from bus.frames import News
+from bus.headers import News
 from bus.member import EVENT_TOPIC, EXIT_TOPIC, Member
 from bus.messages import Exited, Happening, Message, Refused
 from bus.peers import Change
-from bus.server import Answer, Call
+from bus.replies import Answer
+from bus.server import Call
 from roles.agent import Action, Agent, Due, Ending, Report, Running, Signal, Spawn, Spawning
 from roles.incarnations import remember
 from roles.invoke import environment, softstate

@@ -14,7 +14,7 @@ from bus.client import Client
 from bus.clock import now, wall_s
 from bus.config import NODE, Config
 from bus.errors import NotReady
-from bus.frames import News as NewsHeader
+from bus.headers import News as NewsHeader
 from bus.identity import Identity
 from bus.keys import load_security
 from bus.liveness import Liveness

@@ -7,14 +7,14 @@ import time
 import msgspec
 from gevent.queue import Queue
 
-from bus.client import Reply
 from bus.clock import now, wall_s
 from bus.config import find, load
 from bus.errors import NotReady, RemoteProtocolError
 from bus.events import Event, EventRing, line, merge
-from bus.frames import News as NewsHeader
+from bus.headers import News as NewsHeader
 from bus.messages import Happening
 from bus.peers import Peer
+from bus.replies import Reply
 from roles.messages import EventRows, EventsDescribed, PastEvent, RecentEvents, decode_rows
 from roles.observer import Observer
 

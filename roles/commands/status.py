@@ -5,11 +5,11 @@ import sys
 
 import msgspec
 
-from bus.client import Reply
 from bus.clock import now
 from bus.config import find, load
 from bus.errors import BusError
 from bus.peers import Peer
+from bus.replies import Reply
 from roles.messages import ClusterDescribed, ClusterRows, Component, DescribeCluster, decode_rows
 from roles.observer import Observer
 from roles.status_table import component, table

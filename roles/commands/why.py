@@ -4,9 +4,9 @@ import argparse
 
 import msgspec
 
-from bus.client import Reply
 from bus.config import Config, find, load
 from bus.errors import NotReady
+from bus.replies import Reply
 from roles.commands.leases import unknown_namespace
 from roles.key_range import KEYS_END, Key, position
 from roles.lease_inquiry import ask_leader

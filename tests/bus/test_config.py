@@ -150,7 +150,8 @@ REFUSALS = {
     "unheard-of key": (
         HUB + "zzz = 'x'",
         "2: zzz: unknown key; known are hubs, preset, heal, allow_plain, address, "
-        "run_directory, nodes, roles, beacons, keys, limits, metrics, store, namespaces, leases",
+        "run_directory, nodes, roles, beacons, keys, limits, metrics, store, namespaces, leases, "
+        "sessions",
     ),
     "misspelt inner key": (
         HUB + "[beacons]\nperiod = 1",

@@ -1,6 +1,7 @@
 """Made-up beacons are real ones on the wire: the bus's own code reads them."""
 
-from bus.frames import MessageDecoder, News, unjoin
+from bus.frames import MessageDecoder, unjoin
+from bus.headers import News
 from bus.messages import Beacon
 from loadtest.beacon_frames import FIRST_SEQUENCE, Impostor, sequence_in
 

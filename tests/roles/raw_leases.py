@@ -2,10 +2,11 @@
 
 import os
 
-from bus.client import Client, Reply
+from bus.client import Client
 from bus.clock import now
 from bus.errors import RequestTimeoutError
 from bus.peers import Peer
+from bus.replies import Reply
 from roles.lease_messages import (
     AskLeases,
     AskMap,

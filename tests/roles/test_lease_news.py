@@ -3,7 +3,8 @@
 Method: messages larger than a header may be go in; what comes out is encoded as the bus does it.
 """
 
-from bus.frames import News, encode_header, raw
+from bus.frames import encode_header, raw
+from bus.headers import News
 from bus.messages import Message
 from roles.lease_messages import (
     LeaseNudge,

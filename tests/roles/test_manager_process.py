@@ -17,7 +17,7 @@ import gevent
 import msgspec
 import pytest
 
-from bus.client import Client, Reply
+from bus.client import Client
 from bus.clock import now
 from bus.config import KeysConfig
 from bus.errors import RequestTimeoutError
@@ -28,6 +28,7 @@ from bus.member import Member
 from bus.messages import Refused
 from bus.peers import Peer
 from bus.pump import Pump, new_keypair
+from bus.replies import Reply
 from loadtest.etcd_peer import PROGRAM, Etcd
 from roles.inquiry import order
 from roles.key_range import KEYS_END

@@ -16,13 +16,13 @@ import msgspec
 import pytest
 
 from bus.allow_list import SERVICE_MAY
-from bus.client import Reply
 from bus.clock import now
 from bus.config import Config, KeysConfig
 from bus.errors import BusError
 from bus.keys import create_key
 from bus.messages import Ping, Pong
 from bus.pump import new_keypair
+from bus.replies import Reply
 from roles.cluster import Cluster
 from roles.invoke import environment, softstate
 from roles.testing import LocalCluster

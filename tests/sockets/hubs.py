@@ -6,7 +6,8 @@ from bus.config import local, publish_address
 from bus.identity import Identity
 from bus.messages import Message
 from bus.news import News
-from bus.pump import Pump, Relay, Security
+from bus.pump import Pump, Relay
+from bus.security import Security
 from tests.waiting import until
 
 TOPIC = "note"

@@ -7,7 +7,8 @@ from bus.client import Client
 from bus.identity import Identity
 from bus.messages import Message
 from bus.pump import Pump
-from bus.server import Answer, Call, Server
+from bus.replies import Answer
+from bus.server import Call, Server
 
 
 class Echo(Message, frozen=True, tag="test.echo"):

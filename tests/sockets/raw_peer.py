@@ -2,7 +2,8 @@
 
 import zmq
 
-from bus.frames import LENGTHS, VERSION_BYTE, Ask, Header, Record, encode_header, raw, unjoin
+from bus.frames import LENGTHS, VERSION_BYTE, Record, encode_header, raw, unjoin
+from bus.headers import Ask, Header
 from bus.messages import Message
 from tests.waiting import until
 

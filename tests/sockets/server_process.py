@@ -13,7 +13,8 @@ import gevent
 from bus.identity import Identity
 from bus.messages import Message
 from bus.pump import Pump
-from bus.server import Answer, Call, Server
+from bus.replies import Answer
+from bus.server import Call, Server
 from tests.sockets.pair import Echo, echo
 
 

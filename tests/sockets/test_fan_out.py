@@ -4,16 +4,18 @@ Method: one client and three servers over real sockets in one process. Each serv
 refuses, or holds its requests at a gate.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import gevent
 import pytest
 
-from bus.client import Client, Gathered, Reply
+from bus.client import Client
 from bus.clock import now
+from bus.errors import LinkError
 from bus.identity import Identity
 from bus.messages import Refused
 from bus.pump import Pump
+from bus.replies import Gathered, Reply
 from bus.server import Handler, Server
 from tests.sockets.gate import Gate
 from tests.sockets.pair import Echo, echo
@@ -151,3 +153,31 @@ def test_killed_fan_out_cancels_at_every_server(servers: Servers) -> None:
     assert servers.client.in_flight == 0
     for gate in gates:
         until(lambda gate=gate: gate.calls[0].cancelled, PATIENCE_S, "word of it")  # type: ignore[misc]
+
+
+def test_closing_the_client_ends_whoever_waits(servers: Servers) -> None:
+    gate = Gate()
+    held = servers.add(gate)
+    outcomes: list[type[BaseException]] = []
+
+    def wait_for(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except LinkError as error:
+            outcomes.append(type(error))
+
+    def ask() -> object:
+        return servers.client.ask(held, Echo(1), expect=Echo, timeout_s=60.0)
+
+    asking = [
+        gevent.spawn(wait_for, ask),
+        gevent.spawn(wait_for, lambda: servers.gather([held], need=1, timeout_s=60.0)),
+    ]
+    gate.wait_for(2)
+    servers.client.close()
+    gevent.joinall(asking, timeout=PATIENCE_S)
+    assert outcomes == [LinkError, LinkError]
+    assert servers.client.in_flight == 0
+    with pytest.raises(LinkError):
+        ask()
+    gate.open()

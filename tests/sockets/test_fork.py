@@ -13,10 +13,11 @@ from threading import Thread
 import gevent
 import pytest
 
-from bus.client import Client, Reply
+from bus.client import Client
 from bus.errors import LinkError
 from bus.identity import Identity
 from bus.pump import Pump
+from bus.replies import Reply
 from tests.sockets.pair import Echo, pair
 from tests.waiting import until
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from bus.client import Reply
 from bus.clock import now
 from bus.config import Config, local, publish_address
 from bus.errors import ConfigError
@@ -20,6 +19,7 @@ from bus.member import BEACON_TOPIC, Member
 from bus.messages import Beacon, Exited, Ping, Pong
 from bus.peers import Change, Died, Output, Suspected
 from bus.pump import Pump, Relay
+from bus.replies import Reply
 from tests.descriptors import no_descriptors
 from tests.waiting import until
 

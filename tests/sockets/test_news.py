@@ -14,7 +14,8 @@ import zmq
 
 from bus.clock import now
 from bus.config import publish_address
-from bus.frames import News, raw
+from bus.frames import raw
+from bus.headers import News
 from bus.messages import Ping
 from bus.pump import SUBSCRIPTION_BYTES_MAX, TOPIC_COST_BYTES, TOPICS_BYTES_MAX, Meddler
 from tests.sockets.hubs import PATIENCE_S, TOPIC, Hubs, Listener, Note

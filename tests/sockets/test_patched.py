@@ -17,7 +17,8 @@ import socket
 import gevent
 from gevent import monkey
 
-from bus.client import Client, Reply
+from bus.client import Client
+from bus.replies import Reply
 from bus.identity import Identity
 from bus.pump import Pump
 from bus.server import Server

@@ -20,7 +20,8 @@ import zmq
 from bus import pump
 from bus.clock import now
 from bus.errors import ConfigError, RequestTimeoutError, SendQueueFullError
-from bus.frames import Body, Cancel, Header
+from bus.frames import Body
+from bus.headers import Cancel, Header
 from bus.messages import Message, Ping, Pong
 from bus.outbox import Outbox
 from bus.pump import Port, Pump, Router
@@ -30,7 +31,7 @@ from tests.sockets.raw_peer import ask, frame
 pytestmark = pytest.mark.slow
 
 PATIENCE_S = 1.5
-LITTLE = 256
+LITTLE = 16  # Less than ZeroMQ lets wait, so that some are left when a look stops.
 MEGABYTE = 1024 * 1024
 
 
@@ -346,6 +347,7 @@ def test_rule_holds(rule: str) -> None:
     assert scenario()
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("rule", RULES)
 def test_rule_is_missed_when_it_is_broken(rule: str) -> None:
     scenario, (target, name, sabotage) = RULES[rule]

@@ -16,15 +16,17 @@ import msgspec
 import pytest
 import zmq
 
-from bus.client import Client, Reply
+from bus.client import Client
 from bus.clock import now
 from bus.errors import RequestTimeoutError
-from bus.frames import BODY_BYTES_MAX, HEADER_BYTES_MAX, JOINED_BODY_BYTES_MAX, Body, Cancel
-from bus.frames import Reply as ReplyHeader
+from bus.frames import BODY_BYTES_MAX, HEADER_BYTES_MAX, JOINED_BODY_BYTES_MAX, Body
+from bus.headers import Cancel
+from bus.headers import Reply as ReplyHeader
 from bus.identity import Identity
 from bus.messages import Message, Ping, Pong, Refused
 from bus.pump import Pump
-from bus.server import BODIES_BYTES_MAX, Answer, Call, Server
+from bus.replies import Answer, Reply
+from bus.server import BODIES_BYTES_MAX, Call, Server
 from tests.sockets.gate import Gate
 from tests.sockets.pair import Echo, Pair, echo, pair
 from tests.sockets.raw_peer import RawPeer, ask, frame
@@ -356,6 +358,7 @@ def test_bodies_of_all_requests_in_hand_are_bounded_together() -> None:
         assert number_of(ask_with_body(10)) == 10
 
 
+@pytest.mark.plain
 def test_refusal_on_arrival_is_of_no_use_after_the_deadline_of_its_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,12 +12,14 @@ import msgspec
 import pytest
 
 from bus import pump as pump_module
-from bus.client import Client, Reply
+from bus.client import Client
 from bus.errors import RequestTimeoutError
 from bus.identity import Identity
 from bus.keys import AllowList, create_cluster, create_key, load_security, revoke
 from bus.messages import Refused
-from bus.pump import Pump, Security, new_keypair
+from bus.pump import Pump, new_keypair
+from bus.replies import Reply
+from bus.security import Security
 from bus.server import Server
 from tests.sockets.gate import Gate
 from tests.sockets.hubs import Hubs, Listener
