@@ -7,19 +7,35 @@ gevent and ZeroMQ just by being imported.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import bus  # noqa: F401 (decides whether modules of ours may be compiled ones)
+
 if TYPE_CHECKING:
-    from bus.errors import BusError, ConfigError, LeaseLost, NotOwner, NotReady
+    from bus.errors import (
+        BusError,
+        ConfigError,
+        CookieCorrupted,
+        LeaseLost,
+        NotOwner,
+        NotReady,
+        StateConflict,
+        StateCorrupted,
+        StateExpired,
+        StateLost,
+        SystemOverloaded,
+    )
     from roles.cluster import Cluster
     from roles.key_range import KeyRange
     from roles.lookup import Lookup
     from roles.lookup_machine import Route
     from roles.owner import Owner
     from roles.owner_machine import Lease
+    from roles.stub import Session, Stub
 
 _HOMES = {
     "BusError": "bus.errors",
     "Cluster": "roles.cluster",
     "ConfigError": "bus.errors",
+    "CookieCorrupted": "bus.errors",
     "KeyRange": "roles.key_range",
     "Lease": "roles.owner_machine",
     "LeaseLost": "bus.errors",
@@ -28,12 +44,20 @@ _HOMES = {
     "NotReady": "bus.errors",
     "Owner": "roles.owner",
     "Route": "roles.lookup_machine",
+    "Session": "roles.stub",
+    "StateConflict": "bus.errors",
+    "StateCorrupted": "bus.errors",
+    "StateExpired": "bus.errors",
+    "StateLost": "bus.errors",
+    "Stub": "roles.stub",
+    "SystemOverloaded": "bus.errors",
 }
 
 __all__ = [
     "BusError",
     "Cluster",
     "ConfigError",
+    "CookieCorrupted",
     "KeyRange",
     "Lease",
     "LeaseLost",
@@ -42,6 +66,13 @@ __all__ = [
     "NotReady",
     "Owner",
     "Route",
+    "Session",
+    "StateConflict",
+    "StateCorrupted",
+    "StateExpired",
+    "StateLost",
+    "Stub",
+    "SystemOverloaded",
 ]
 
 
