@@ -13,22 +13,11 @@ from hypothesis import strategies as st
 
 import roles.lease_messages as lease
 import roles.messages as roles_messages
+import roles.session_messages as session
 from bus import messages
 from bus.errors import RemoteProtocolError
-from bus.frames import (
-    LENGTHS,
-    VERSION_BYTE,
-    Ask,
-    Cancel,
-    Header,
-    MessageDecoder,
-    News,
-    Refusal,
-    Reply,
-    encode_header,
-    raw,
-    unjoin,
-)
+from bus.frames import LENGTHS, VERSION_BYTE, MessageDecoder, encode_header, raw, unjoin
+from bus.headers import Ask, Cancel, Header, News, Refusal, Reply
 from bus.messages import Beacon, Exited, Happening, Message, Ping, Pong
 
 PING = raw(Ping())
@@ -47,6 +36,7 @@ BEACON = Beacon(
 )
 
 LAST = (1 << 64) - 1
+SID, CHECKSUM = bytes(range(16)), bytes(range(16, 32))
 SPAN = lease.Span(0, LAST, 12, 9)
 OWNER_ASK = lease.OwnerAsk(
     "presence", "u1", "tcp://u1", "web-1", 5, 6, 8, 9, 4, 3, 4, 12, 1.5, leaving=False, holds=[SPAN]
@@ -103,6 +93,14 @@ MESSAGES: list[Message] = [
     lease.MapTip(4, [("presence", 4, 17)]),
     lease.MapDelta("presence", 4, 17, 3, 16, b"part"),
     lease.LeaseNudge(4, "presence", ["u1"]),
+    session.StoreSession(SID, 4, 1.5, CHECKSUM, 3, 7),
+    session.ReadSession(SID, 4),
+    session.TouchSession(SID, 4, 1.5),
+    session.DeleteSession(SID, 1.5),
+    session.SessionAnswer("value", 7, 4, 1.5, CHECKSUM),
+    session.HandOver(),
+    session.HandedOver(7, 2, 1024, 60.0),
+    session.CorruptSession(SID),
 ]
 BODIES: dict[str, msgspec.Struct] = {
     "MapPart": lease.MapPart([("u1", "tcp://u1")], [lease.MapSpan(0, LAST, 12, 9, 0)]),
@@ -185,6 +183,24 @@ GOLDEN: dict[str, str] = {
     "MapTip": "93a96c656173652e746970049193a870726573656e63650411",
     "MapDelta": "97ab6c656173652e64656c7461a870726573656e636504110310c40470617274",
     "LeaseNudge": "94ab6c656173652e6e7564676504a870726573656e636591a27531",
+    "StoreSession": (
+        "98ad73657373696f6e2e73746f7265c410000102030405060708090a0b0c0d0e0f04cb3ff8000000"
+        "000000c410101112131415161718191a1b1c1d1e1f0307c400"
+    ),
+    "ReadSession": "93ac73657373696f6e2e72656164c410000102030405060708090a0b0c0d0e0f04",
+    "TouchSession": (
+        "94ad73657373696f6e2e746f756368c410000102030405060708090a0b0c0d0e0f04cb3ff8000000000000"
+    ),
+    "DeleteSession": (
+        "93ae73657373696f6e2e64656c657465c410000102030405060708090a0b0c0d0e0fcb3ff8000000000000"
+    ),
+    "SessionAnswer": (
+        "96ae73657373696f6e2d616e73776572a576616c75650704cb3ff8000000000000c4101011121314"
+        "15161718191a1b1c1d1e1f"
+    ),
+    "HandOver": "91b173657373696f6e2e68616e642d6f766572",
+    "HandedOver": "95b373657373696f6e2e68616e6465642d6f7665720702cd0400cb404e000000000000",
+    "CorruptSession": "92af73657373696f6e2e636f7272757074c410000102030405060708090a0b0c0d0e0f",
     "MapPart": "929192a27531a87463703a2f2f7531919500cfffffffffffffffff0c0900",
     "ClusterRows": (
         "92919aa7627269636b2d31a5627269636ba26e312aa46c697665cb3ff800000000000002cb3fe000"
@@ -232,7 +248,7 @@ def test_body_is_as_old_peers_speak_it(name: str) -> None:
 def test_every_message_of_ours_has_golden_bytes() -> None:
     ours = {
         kind
-        for module in (messages, roles_messages, lease)
+        for module in (messages, roles_messages, lease, session)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
     }

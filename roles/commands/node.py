@@ -8,9 +8,11 @@ import argparse
 import difflib
 
 from bus.config import Config, find, load
+from bus.config_rules import is_loopback
 from bus.errors import ConfigError
 from roles.hub_ports import check_hub_ports
 from roles.invoke import environment, softstate
+from roles.key_ring_file import ensure_ring
 from roles.watchdog import Watchdog
 
 
@@ -23,6 +25,8 @@ def main(arguments: list[str]) -> int:
 
         return run_agent(config, options.name, options.restarts)
     check_hub_ports(config, [options.name])
+    if is_on_one_machine(config) and ensure_ring(config):
+        print(f"made {config.key_ring_path}, which signs session cookies", flush=True)
     words = softstate("node", options.name, "--config", config.source, "--agent")
     return Watchdog({options.name: words}, environment()).run()
 
@@ -32,6 +36,11 @@ def _check_node(config: Config, name: str) -> None:
         near = difflib.get_close_matches(name, config.nodes, n=1)
         hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(config.nodes)}"
         raise ConfigError(f"{config.source} has no node `{name}`; {hint}")
+
+
+def is_on_one_machine(config: Config) -> bool:
+    """Then all web servers share the key ring that we make here; else somebody has to copy it."""
+    return all(is_loopback(config.address_of(name)) for name in config.nodes)
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:

@@ -13,6 +13,7 @@ from bus.config import Config, dump, find_file, load, local, remember
 from bus.errors import ConfigError
 from roles.hub_ports import check_hub_ports
 from roles.invoke import environment, softstate
+from roles.key_ring_file import ensure_ring
 from roles.watchdog import Watchdog
 
 
@@ -33,6 +34,8 @@ def main(arguments: list[str]) -> int:
         if not config.nodes:
             raise ConfigError(f"{path}: no [nodes.NAME] in it, so there is nothing to start")
         check_hub_ports(config, config.nodes)
+        if ensure_ring(config):
+            print(f"made {config.key_ring_path}, which signs session cookies", flush=True)
         if not options.passing:  # A test's cluster is nobody's "last `softstate up`".
             _note(config)
         print(_announcement(config), flush=True)
