@@ -26,6 +26,7 @@ from bus.member import Member
 from bus.peers import Change, Died, Returned, Suspected
 from roles.cluster import Cluster
 from roles.invoke import environment, softstate
+from roles.key_ring_file import read_ring
 from roles.testing import LocalCluster
 from tests.waiting import until
 
@@ -305,7 +306,7 @@ def procfile(directory: Path, config: str) -> list[str]:
 @contextmanager
 def started(directory: Path, way: str) -> Iterator[Started]:
     path = directory / "cluster.toml"
-    run = {"hub": 2, "greeter": 2}
+    run = {"hub": 2, "greeter": 2, "brick": 1}
     path.write_text(dump(local(directory, nodes=2, run=run, preset="fast", roles=ROLES)))
     config = str(path)
     words = softstate("up", "--config", config) if way == "up" else procfile(directory, config)
@@ -318,7 +319,7 @@ def started(directory: Path, way: str) -> Iterator[Started]:
         )
     running = Started(process, cluster.member(), directory)
     try:
-        ready = "ready: 6 processes on 2 nodes after "
+        ready = "ready: 7 processes on 2 nodes after "
         until(lambda: ready in output.read_text(), RECOVER_S_MAX, "it says that it is ready")
         yield running
     finally:
@@ -336,6 +337,7 @@ def test_cluster_stays_up_when_its_parts_are_killed_and_ctrl_c_leaves_nothing(
 ) -> None:
     with started(tmp_path, way) as running:
         before = wait_all_live(running.member)
+        assert read_ring(tmp_path / "sessions.keys").keys, "made for the bricks of one machine"
         for component_id in ("greeter-1", "hub-1"):
             os.kill(before[component_id].pid, signal.SIGKILL)
         hub = wait_later_lives(running.member, {"hub-1": before["hub-1"]})
