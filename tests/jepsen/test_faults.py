@@ -33,7 +33,7 @@ SOAK = "SOFTSTATE_SOAK" in os.environ
 SOAK_S = float(os.environ.get("SOFTSTATE_JEPSEN_S", "600"))
 WAYS = "whole,split,unsafe"
 SAFE: tuple[Way, ...] = ("whole", "split")
-TRIES_MAX = 3
+TRIES_MAX = 6
 OWNERS = ("a", "b", "c")
 
 
