@@ -15,7 +15,6 @@ What always holds:
   K4  It is read again and again until it can be, so that no revocation is missed.
 """
 
-import fcntl
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator
@@ -34,9 +33,9 @@ from bus.allow_list import (
     with_entry,
     without_entry,
 )
-from bus.clock import now
 from bus.errors import ConfigError
 from bus.security import Security
+from bus.shared_file import LOCK_S_MAX, locked, replace, signature_of, trouble
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +45,6 @@ CLUSTER = "cluster"
 COMPONENT = "component"
 ALLOWED = "allowed.toml"
 
-LOCK_S_MAX = 5.0  # How long to wait for another `softstate keys`; each takes milliseconds.
-_LOCK_STEP_S = 0.05
 _FILE_BYTES_MAX = 1 << 20
 
 
@@ -60,7 +57,7 @@ class AllowList:
         self._path = Path(path)
         self._report = report
         self._reported = ""
-        self._signature = _signature(self._path)
+        self._signature = signature_of(self._path)
         self._entries = parse_allowed(_read(self._path), str(self._path))
 
     def may(self, public_key: str, permission: str) -> bool:
@@ -77,7 +74,9 @@ class AllowList:
 
     def refresh(self) -> bool:
         """Read the file again if it changed. True if a key was removed or may do less now."""
-        signature = _signature(self._path)  # Before reading: a later change is then seen next time.
+        signature = signature_of(
+            self._path
+        )  # Before reading: a later change is then seen next time.
         if signature == self._signature:
             return False
         try:
@@ -146,7 +145,7 @@ def create_cluster(directory: str | Path, new_keypair: NewKeypair) -> None:
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise _trouble(place, error) from error
+        raise trouble(place, error) from error
     with _locked(place):
         if (place / f"{CLUSTER}.public").exists() and (place / ALLOWED).exists():
             raise ConfigError(
@@ -233,7 +232,7 @@ def _read(path: Path) -> str:
             f"`softstate keys new`"
         ) from error
     except OSError as error:
-        raise _trouble(path, error) from error
+        raise trouble(path, error) from error
     if len(content) > _FILE_BYTES_MAX:
         raise ConfigError(f"{path}: longer than {_FILE_BYTES_MAX} bytes; is it the right file?")
     try:
@@ -278,60 +277,19 @@ def _write_new(path: Path, key: str, *, mode: int) -> None:
             "remove the file if nobody uses it"
         ) from error
     except OSError as error:
-        raise _trouble(path, error) from error
+        raise trouble(path, error) from error
 
 
 def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            temporary.chmod(path.stat().st_mode & 0o777)
-        else:
-            temporary.chmod(0o644)
-        temporary.replace(path)  # K2
-    except OSError as error:
-        raise _trouble(path, error) from error
+    replace(path, text, path.stat().st_mode & 0o777 if path.exists() else 0o644)  # K2
 
 
 @contextmanager
 def _locked(place: Path, wait_s_max: float = LOCK_S_MAX) -> Iterator[None]:
-    """Hold the directory for writing. The kernel lets go if we die. K2"""
+    """Hold the directory for writing. K2"""
     try:
         lock = os.open(place / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise _trouble(place, error) from error
-    try:
-        deadline = now() + wait_s_max
-        while not _try_lock(lock):
-            if now() >= deadline:
-                raise ConfigError(f"{place}: another `softstate keys` is busy there; try again")
-            gevent.sleep(_LOCK_STEP_S)
+        raise trouble(place, error) from error
+    with locked(lock, place, gevent.sleep, wait_s_max):
         yield
-    finally:
-        os.close(lock)
-
-
-def _try_lock(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _signature(path: Path) -> tuple[int, ...]:
-    """Changes whenever the file does; empty if there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return ()
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _trouble(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{path}: {error.strerror}; check who owns it and its mode")

@@ -11,26 +11,25 @@ What always holds:
       a reading only if the file changed.
 """
 
-import fcntl
 import logging
 import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from bus.clock import now, wall_s
 from bus.config import BRICK, Config
 from bus.errors import ConfigError
+from bus.shared_file import locked, replace, signature_of, trouble
 from roles.cookie import Cookie, UnknownKey, decode
 from roles.key_ring import SECRET_BYTES, Ring, first_ring, key_id, parse_ring, ring_text, rotate
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-LOCK_S_MAX = 5.0  # How long to wait for another `softstate keys rotate`; each takes milliseconds.
-_LOCK_STEP_S = 0.02
+MODE = 0o600
 _FILE_BYTES_MAX = 1 << 20
 
 
@@ -54,14 +53,14 @@ class KeyRingFile:
         self._clock = clock
         self._failed: tuple[int, ...] | None = None
         """What the file looked like when it could not be read, until it can."""
-        self._signature = _signature(self._path)  # Before reading: a later change is then seen.
+        self._signature = signature_of(self._path)  # Before reading: a later change is then seen.
         self._ring = read_ring(self._path, application)
         self._look_at = clock() + LOOK_S
 
     def current(self) -> Ring:
         if self._clock() >= self._look_at:
             self._look_at = self._clock() + LOOK_S  # F4
-            self._look(_signature(self._path))
+            self._look(signature_of(self._path))
         return self._ring
 
     def decode(self, text: str) -> Cookie:
@@ -69,7 +68,7 @@ class KeyRingFile:
         try:
             return decode(text, self.current())
         except UnknownKey:
-            signature = _signature(self._path)
+            signature = signature_of(self._path)
             # Anyone can send such cookies: they must not have a bad file read again and again.
             if signature == self._failed or not self._look(signature):
                 raise
@@ -107,7 +106,7 @@ def read_ring(path: str | Path, application: str = "") -> Ring:
             "rotate`, or copy it from a machine that has it"
         ) from error
     except OSError as error:
-        raise _trouble(Path(path), error) from error
+        raise trouble(Path(path), error) from error
     if mode & 0o077:  # F1
         raise ConfigError(f"{path}: others may read this secret; run `chmod 600 {path}`")
     if len(content) > _FILE_BYTES_MAX:
@@ -128,7 +127,7 @@ def rotate_file(path: str | Path, lifetime_s: float) -> tuple[Ring | None, Ring]
             after = first_ring(wall_s(), (_new_secret(None), _new_secret(None)))
         else:
             after = rotate(before, wall_s(), _new_secret(before), lifetime_s)
-        _replace(place, ring_text(after))
+        replace(place, ring_text(after), MODE)  # F1, F2
     return before, after
 
 
@@ -142,7 +141,8 @@ def ensure_ring(config: Config) -> bool:
     with _locked(place):
         if place.exists():
             return False
-        _replace(place, ring_text(first_ring(wall_s(), (_new_secret(None), _new_secret(None)))))
+        first = first_ring(wall_s(), (_new_secret(None), _new_secret(None)))
+        replace(place, ring_text(first), MODE)  # F1
     return True
 
 
@@ -160,62 +160,13 @@ def _real(path: str | Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        temporary.unlink(missing_ok=True)  # Of one that died. It may have had another mode.
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # F1
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)  # F2
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise _trouble(path, error) from error
-
-
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the directory of `path` for writing; made if need be. The kernel lets go if we die."""
+    """Hold the directory of `path` for writing; made if need be. F2"""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path.parent, os.O_RDONLY)
     except OSError as error:
-        raise _trouble(path.parent, error) from error
-    try:
-        deadline = now() + LOCK_S_MAX
-        while not _try_lock(lock):
-            if now() >= deadline:
-                raise ConfigError(f"{path}: another `softstate keys` is busy there; try again")
-            threading.Event().wait(_LOCK_STEP_S)  # `softstate up` is here, without gevent.
-        yield  # F2
-    finally:
-        os.close(lock)
-
-
-def _try_lock(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _signature(path: Path) -> tuple[int, ...]:
-    """Changes whenever the file does; empty if there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return ()
-    return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode
-
-
-def _trouble(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{path}: {error.strerror}; check who owns it and its mode")
+        raise trouble(path.parent, error) from error
+    with locked(lock, path, threading.Event().wait):  # `softstate up` is here, without gevent.
+        yield

@@ -26,7 +26,7 @@ MAY_IMPORT = {
 
 SHELLS = {
     "bus": """cli client clock config descriptors keys member metrics news parent pump role_process
-        server vitals""",
+        server shared_file vitals""",
     "roles": """agent_process brick brick_roll cluster fence_redis fence_sql hand_over_file hub
         hub_ports hub_watch incarnations inquiry invoke key_ring_file lease_inquiry lease_session
         lookup manager_process manager_store node observer output owner process session_django
