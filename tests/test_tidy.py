@@ -209,3 +209,26 @@ def test_every_direct_dependency_is_pinned_exactly() -> None:
 
 def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_letters_of_invariants_are_those_of_the_files() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = text.partition("## What always holds")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \| (.*?) \|", table, re.MULTILINE)
+    assert rows
+    for names, ranges in rows:
+        first, *others = re.findall(r"`([^`]+)`", names)
+        paths = [ROOT / first, *(ROOT / Path(first).parent / Path(each).name for each in others)]
+        written = {letter for path in paths for letter in _letters(path)}
+        assert written == set(_spelt_out(ranges)), names
+
+
+def _letters(path: Path) -> list[str]:
+    docstring = ast.get_docstring(ast.parse(path.read_text()), clean=False) or ""
+    return re.findall(r"^  ([A-Z]\d+) ", docstring, re.MULTILINE)
+
+
+def _spelt_out(ranges: str) -> Iterator[str]:
+    """`A1-A3, H1` as A1, A2, A3, H1."""
+    for letter, first, last in re.findall(r"([A-Z])(\d+)(?:-[A-Z](\d+))?", ranges):
+        yield from (f"{letter}{number}" for number in range(int(first), int(last or first) + 1))
