@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from roles.stub import STUB
 from roles.testing import LocalCluster
 
 pytestmark = pytest.mark.slow
@@ -48,6 +49,8 @@ def test_locust_users_and_shapes_run_and_tell_goodput(tmp_path: Path) -> None:
     with LocalCluster(hubs=2, nodes=2, bricks=4, preset="fast", settings=lax) as local:
         said = locust(local, tmp_path / "a", "-f", USERS, "-u", "20", "-r", "20", "-t", "5s")
         assert "goodput" in said
+        stubs = [row.id for row in local.components() if row.role == STUB]
+        assert len(stubs) == 1, "all users share one, as in a web server"
         with (tmp_path / "a_goodput.csv").open() as file:
             rows = list(csv.DictReader(file))
         offered = sum(int(row["offered"]) for row in rows)
