@@ -38,6 +38,8 @@ from bus.config_shape import (
     MetricsConfig,
     NamespaceConfig,
     NodeConfig,
+    PinpointConfig,
+    RestartsConfig,
     RoleConfig,
     SessionsConfig,
     StoreConfig,
@@ -149,10 +151,12 @@ def build(tables: Tables, places: Places, known_roles: Collection[str]) -> Confi
         "namespaces": _namespaces(tables, places),
         "leases": convert(tables.get("leases", {}), LeasesConfig, ("leases",), places),
         "sessions": convert(tables.get("sessions", {}), SessionsConfig, ("sessions",), places),
+        "restarts": convert(tables.get("restarts", {}), RestartsConfig, ("restarts",), places),
+        "pinpoint": convert(tables.get("pinpoint", {}), PinpointConfig, ("pinpoint",), places),
     }
     if "keys" in tables:
         sections["keys"] = convert(tables["keys"], KeysConfig, ("keys",), places)
-    for name in ("heal", "allow_plain", "address", "run_directory"):
+    for name in ("heal", "chaos", "allow_plain", "address", "run_directory"):
         sections[name] = _value(tables, name, Config, places)
 
     config = Config(**sections)
@@ -162,6 +166,9 @@ def build(tables: Tables, places: Places, known_roles: Collection[str]) -> Confi
     _check_plain(config, places)
     _check_leases(config, places)
     _check_sessions(config, places)
+    if config.pinpoint.persist > config.pinpoint.window:
+        window = config.pinpoint.window
+        places.refuse(("pinpoint", "persist"), f"at most window, which is {window}")
     return config
 
 

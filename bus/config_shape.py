@@ -16,11 +16,13 @@ Preset = Literal["lan", "paper", "fast"]
 StoreKind = Literal["sqlite", "etcd"]
 Policy = Literal["vnodes", "fixed"]
 LimiterKind = Literal["qdelay", "aimd", "none"]
+JudgeMode = Literal["act", "shadow", "off"]
 
 HUB = "hub"
 NODE = "node"
 MANAGER = "manager"
 BRICK = "brick"
+PINPOINT = "pinpoint"
 BUILT_IN_ROLES = frozenset({HUB, NODE})
 """The two roles a configuration itself speaks of: relays, and the agents that start the rest."""
 
@@ -181,6 +183,59 @@ class LeasesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Added to every wait for somebody else's clock."""
 
 
+class RestartsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a process that ended is brought back, and when it is given up for a while."""
+
+    offline_after: Annotated[int, Meta(ge=1, le=100)] = 3
+    """So many restarts in a row that did not help: then it is offline, and a person is told."""
+
+    crash_s: Annotated[float, Meta(ge=0, le=86_400)] = 5.0
+    """A restart did not help if the process ended by itself, or was killed, within so long after
+    it was live. More: what is killed now and then by somebody goes offline."""
+
+    sick_s: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
+    """The same for a process that was found hung or sick, which takes a while to find out."""
+
+    probation_s: Annotated[float, Meta(ge=1, le=604_800)] = 600.0
+    """What is offline is tried once more after so long; nothing is given up for ever."""
+
+    node_gone_s: Annotated[float, Meta(ge=0, le=86_400)] = 4.0
+    """So long after a node's agent died its processes are started on other nodes. Its watchdog
+    needs about 2 s to bring it back, if there is still a machine."""
+
+
+class PinpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How Pinpoint judges the living."""
+
+    mode: JudgeMode = "act"
+    """`act`: order restarts. `shadow`: only say what would have been ordered. `off`: say nothing."""
+
+    anomalies: Annotated[int, Meta(ge=1, le=100)] = 3
+    """So many statistics of one process, each from another group, must be anomalous at once."""
+
+    persist: Annotated[int, Meta(ge=1, le=60)] = 3
+    """In so many of the last `window` seconds. More: fewer false alarms, later true ones."""
+
+    window: Annotated[int, Meta(ge=1, le=60)] = 5
+
+    grace_s: Annotated[float, Meta(ge=0, le=3600)] = 15.0
+    """A process younger than this is not judged, and nobody is compared with it."""
+
+    spare_bricks: Annotated[int, Meta(ge=0, le=100)] = 2
+    """So many bricks more than planned may be started while stubs keep refusing."""
+
+    refused_share: Annotated[float, Meta(gt=0, le=1)] = 0.05
+    """Stubs keep refusing if this share of requests is refused, for `refused_s`."""
+
+    refused_s: Annotated[float, Meta(ge=1, le=3600)] = 5.0
+
+    give_back_s: Annotated[float, Meta(ge=1, le=86_400)] = 60.0
+    """A spare brick is given back when nothing was refused for so long."""
+
+    record_bytes_max: Annotated[int, Meta(ge=0, le=1 << 34)] = 16 << 20
+    """What Pinpoint keeps of all it saw, in `run_directory`, to replay a verdict. 0: nothing."""
+
+
 Copies = Annotated[int, Meta(ge=0, le=8)]
 
 
@@ -240,6 +295,9 @@ class SessionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     extra_cost_ms: Annotated[float, Meta(ge=0, le=1000)] = 0.0
     """A cost added to each operation of a brick, for experiments."""
 
+    rejuvenate_s: Annotated[float, Meta(ge=0, le=366 * 86_400.0)] = 0.0
+    """Every brick is restarted once in so long, one by one, and loses nothing. 0: never."""
+
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One cluster, as `cluster.toml` describes it. Fields are in the order of `dump`'s text."""
@@ -251,7 +309,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Timings that fit together: `lan`, `paper` (the papers' own), or `fast` (for tests)."""
 
     heal: bool = True
-    """Agents restart their hubs unasked; off to look at a corpse."""
+    """What dies is brought back: hubs by their agents, all else by its peers. Off to look at a
+    corpse."""
+
+    chaos: bool = False
+    """Let `softstate chaos` make these processes sick on purpose. Never where it matters."""
 
     allow_plain: bool = False
     """Speak without encryption beyond this machine, though there are no keys. Anyone may listen."""
@@ -292,6 +354,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     sessions: SessionsConfig = SessionsConfig()
     """How sessions are kept."""
+
+    restarts: RestartsConfig = RestartsConfig()
+    """When a process that ended is brought back."""
+
+    pinpoint: PinpointConfig = PinpointConfig()
+    """How the living are judged."""
 
     source: str = ""
     """The file this came from, absolute once loaded; empty for none. Not a key of the file."""

@@ -61,6 +61,57 @@ class Exited(Message, frozen=True, tag="exited"):
     code: int
     """As the operating system says: the exit status, or minus the signal that ended it."""
     reason: str
+    asked: bool = False
+    """Somebody had asked its agent for this end: whoever watches has nothing to bring back."""
+
+
+class PeerSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How one process fared with another that it asked, since it last told."""
+
+    id: str
+    incarnation: int
+    asked: int
+    answered: int
+    refused: int
+    silent: int
+    """Left unanswered until nobody waited any more."""
+    wait_s: float
+    """The median of how long its answers took, from here; 0 without any."""
+    room: float
+    """How many requests it may have in flight from here, as the asker has found out."""
+
+
+class PeersSeen(Message, frozen=True, tag="peers-seen"):
+    """Published about once a second on topic `seen` by whoever asks many peers of one role (stubs:
+    bricks): what they look like from outside. What a process says of itself may be beautiful."""
+
+    role: str
+    period_s: float
+    """What this is about: so long a time, up to now."""
+    seen: list[PeerSeen]
+    """Those asked in that time; at most `PEERS_SEEN_MAX`."""
+
+
+PEERS_SEEN_MAX = 256
+
+
+class Drain(Message, frozen=True, tag="drain"):
+    """To a role that knows how: take on nothing new, and end when nothing is left here. The answer
+    is `Pong`: it has begun. Permission: control."""
+
+
+class InjectFault(Message, frozen=True, tag="inject-fault"):
+    """To any process of a cluster whose configuration says `chaos = true`: be sick on purpose. The
+    answer is `Pong`. One of each kind at a time: the later takes the place of the earlier, and an
+    `amount` of 0 heals it at once. Permission: control."""
+
+    fault: Literal["slow", "drop", "leak", "flip", "clock"]
+    """slow: `amount` seconds of standing still before each message that comes in. drop: that share
+    of what goes out is lost. leak: so many bytes of memory a second. flip: one bit in so many
+    values of those held (a brick). clock: the wall clock is so many seconds ahead."""
+    amount: float
+    duration_s: float
+    """Heals by itself after so long."""
 
 
 class Happening(Message, frozen=True, tag="event"):

@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator
 import gevent
 import msgspec
 
+from bus.agents import order
 from bus.clock import now
 from bus.config_shape import BRICK
 from bus.errors import NotReady, RequestTimeoutError
 from bus.member import Member
 from bus.messages import Refused
 from bus.peers import Peer
+from bus.process_orders import StartProcess
 from bus.replies import Reply
-from roles.inquiry import order
-from roles.messages import StartProcess
 from roles.session_messages import HandedOver, HandOver
 
 HAND_OVER_S_MAX = 50.0  # Below what a hand-over is good for: a brick that took longer is cold.

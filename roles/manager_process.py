@@ -21,6 +21,7 @@ from gevent.event import AsyncResult
 from gevent.event import Event as Flag
 from gevent.threadpool import ThreadPool
 
+from bus.agents import order
 from bus.clock import now
 from bus.config import NODE, NamespaceConfig
 from bus.errors import RemoteProtocolError
@@ -28,11 +29,11 @@ from bus.headers import News
 from bus.lease_timing import timing_of
 from bus.member import Member
 from bus.messages import Exited, Message, Refused
+from bus.process_orders import EndProcess, StartProcess
 from bus.replies import Answer
 from bus.server import Call
 from roles.assignment import POLICIES, Assignment
 from roles.election import Candidate
-from roles.inquiry import order
 from roles.key_range import KEYS_END
 from roles.lease_messages import AskLeases, AskMap, pack_answers, unpack_asks
 from roles.lease_namespace import Namespace
@@ -56,11 +57,9 @@ from roles.manager import (
 from roles.manager_store import StoreCaller, store_of
 from roles.messages import (
     DescribeLeases,
-    EndProcess,
     ExplainKey,
     KeyExplained,
     LeasesDescribed,
-    StartProcess,
     encode_rows,
 )
 

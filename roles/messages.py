@@ -1,54 +1,17 @@
 """Every message of the roles layer, but those of the lease plane itself (`roles.lease_messages`).
 The rules for adding and changing one are in `bus.messages`.
 
-A node agent answers them at its endpoint; find one as any peer with the role `node`. What people
-ask about leases, a manager answers: a peer with the role `manager`.
+A node agent answers them at its endpoint; find one as any peer with the role `node`. (How it is
+asked to start and end processes: `bus.process_orders`.) What people ask about leases, a manager
+answers: a peer with the role `manager`.
 """
 
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from bus.errors import RemoteProtocolError
 from bus.messages import Message, State
-
-
-class StartProcess(Message, frozen=True, tag="start-process"):
-    """Have `id` run on your node. What runs already is left alone. Permission: control."""
-
-    id: str
-
-
-class EndProcess(Message, frozen=True, tag="end-process"):
-    """Have `id` end, and stay ended until it is asked for. Permission: control."""
-
-    id: str
-    how: Literal["term", "kill"] = "term"
-    """`term`: in good order, and killed if that takes too long; `kill`: at once."""
-
-
-class PauseProcess(Message, frozen=True, tag="pause-process"):
-    """Stop `id` in its tracks (SIGSTOP), as a fault for tests. Permission: control."""
-
-    id: str
-
-
-class ResumeProcess(Message, frozen=True, tag="resume-process"):
-    """Let a paused `id` go on. Permission: control."""
-
-    id: str
-
-
-class ProcessDescribed(Message, frozen=True, tag="process-described"):
-    """The answer to all four: this is how `id` stands now, in the eyes of the agent."""
-
-    id: str
-    pid: int
-    """0 if it does not run."""
-    incarnation: int
-    """Of the process that runs, else of the last one known; 0 for none."""
-    due_s: float = 0.0
-    """How long until it is started, if it ended so often that it has to wait."""
 
 
 class DescribeCluster(Message, frozen=True, tag="describe-cluster"):

@@ -19,6 +19,13 @@ from bus.headers import News
 from bus.member import EVENT_TOPIC, EXIT_TOPIC, Member
 from bus.messages import Exited, Happening, Message, Refused
 from bus.peers import Change
+from bus.process_orders import (
+    EndProcess,
+    PauseProcess,
+    ProcessDescribed,
+    ResumeProcess,
+    StartProcess,
+)
 from bus.replies import Answer
 from bus.server import Call
 from roles.agent import Action, Agent, Due, Ending, Report, Running, Signal, Spawn, Spawning
@@ -27,15 +34,10 @@ from roles.invoke import environment, softstate
 from roles.messages import (
     ClusterDescribed,
     DescribeCluster,
-    EndProcess,
     EventRows,
     EventsDescribed,
     PastEvent,
-    PauseProcess,
-    ProcessDescribed,
     RecentEvents,
-    ResumeProcess,
-    StartProcess,
     encode_rows,
 )
 from roles.output import Output

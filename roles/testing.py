@@ -24,6 +24,7 @@ import gevent
 import msgspec
 import psutil
 
+from bus.agents import order
 from bus.clock import now
 from bus.config import HUB, NODE, Config, KeysConfig, Preset, dump, installed_roles, load, local
 from bus.errors import BusError, ConfigError, NotReady
@@ -31,11 +32,12 @@ from bus.keys import create_cluster
 from bus.member import Member
 from bus.messages import Refused
 from bus.parent import PARENT
+from bus.process_orders import StartProcess
 from bus.pump import new_keypair
 from roles.cluster import Cluster
-from roles.inquiry import cluster_rows, order
+from roles.inquiry import cluster_rows
 from roles.invoke import environment, softstate
-from roles.messages import Component, StartProcess
+from roles.messages import Component
 
 MARK = "SOFTSTATE_LOCAL_CLUSTER"
 """In the environment of every process of a local cluster: its directory."""

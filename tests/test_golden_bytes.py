@@ -14,11 +14,22 @@ from hypothesis import strategies as st
 import roles.lease_messages as lease
 import roles.messages as roles_messages
 import roles.session_messages as session
-from bus import messages
+from bus import messages, process_orders
 from bus.errors import RemoteProtocolError
 from bus.frames import LENGTHS, VERSION_BYTE, MessageDecoder, encode_header, raw, unjoin
 from bus.headers import Ask, Cancel, Header, News, Refusal, Reply
-from bus.messages import Beacon, Exited, Happening, Message, Ping, Pong
+from bus.messages import (
+    Beacon,
+    Drain,
+    Exited,
+    Happening,
+    InjectFault,
+    Message,
+    PeerSeen,
+    PeersSeen,
+    Ping,
+    Pong,
+)
 
 PING = raw(Ping())
 BEACON = Beacon(
@@ -53,13 +64,18 @@ MESSAGES: list[Message] = [
     Ping(),
     Pong("brick-1", 3),
     BEACON,
-    Exited("brick-1", 3, 42, -9, "killed"),
+    Exited("brick-1", 3, 42, -9, "killed", asked=True),
     Happening("died", "brick-1", "silent"),
-    roles_messages.StartProcess("brick-1"),
-    roles_messages.EndProcess("brick-1", "kill"),
-    roles_messages.PauseProcess("brick-1"),
-    roles_messages.ResumeProcess("brick-1"),
-    roles_messages.ProcessDescribed("brick-1", 42, 3, 0.5),
+    Drain(),
+    InjectFault("drop", 0.7, 30.0),
+    PeersSeen("brick", 1.0, [PeerSeen("brick-1", 3, 9, 6, 2, 1, 0.5, 32.0)]),
+    process_orders.RestartProcess("brick-1", 3, "it hangs"),
+    process_orders.ProcessesHeld([process_orders.Held("brick-1", "offline", "it fails", 2.5)]),
+    process_orders.StartProcess("brick-1"),
+    process_orders.EndProcess("brick-1", "kill"),
+    process_orders.PauseProcess("brick-1"),
+    process_orders.ResumeProcess("brick-1"),
+    process_orders.ProcessDescribed("brick-1", 42, 3, 0.5),
     roles_messages.DescribeCluster(),
     roles_messages.ClusterDescribed(6),
     roles_messages.RecentEvents(10),
@@ -147,7 +163,18 @@ GOLDEN: dict[str, str] = {
         "9ca6626561636f6ea5627269636ba26e312ab17463703a2f2f3132372e302e302e313a37a46c6976"
         "65cb3ff800000000000002c2cb3ff0000000000000a081a3637075cb3fe0000000000000"
     ),
-    "Exited": "96a6657869746564a7627269636b2d31032af7a66b696c6c6564",
+    "Exited": "97a6657869746564a7627269636b2d31032af7a66b696c6c6564c3",
+    "Drain": "91a5647261696e",
+    "InjectFault": ("94ac696e6a6563742d6661756c74a464726f70cb3fe6666666666666cb403e000000000000"),
+    "PeersSeen": (
+        "94aa70656572732d7365656ea5627269636bcb3ff00000000000009198a7627269636b2d31"
+        "0309060201cb3fe0000000000000cb4040000000000000"
+    ),
+    "RestartProcess": "94af726573746172742d70726f63657373a7627269636b2d3103a869742068616e6773",
+    "ProcessesHeld": (
+        "92ae70726f6365737365732d68656c649194a7627269636b2d31a76f66666c696e65a86974206661696c73"
+        "cb4004000000000000"
+    ),
     "Happening": "94a56576656e74a464696564a7627269636b2d31a673696c656e74",
     "StartProcess": "92ad73746172742d70726f63657373a7627269636b2d31",
     "EndProcess": "93ab656e642d70726f63657373a7627269636b2d31a46b696c6c",
@@ -248,7 +275,7 @@ def test_body_is_as_old_peers_speak_it(name: str) -> None:
 def test_every_message_of_ours_has_golden_bytes() -> None:
     ours = {
         kind
-        for module in (messages, roles_messages, lease, session)
+        for module in (messages, process_orders, roles_messages, lease, session)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
     }

@@ -6,16 +6,16 @@ import sys
 
 import msgspec
 
+from bus.agents import order
 from bus.config import BRICK, Config, Planned, find, load
 from bus.errors import ConfigError, NotReady
 from bus.events import printable
 from bus.member import Member
 from bus.messages import Refused
 from bus.peers import Peer
+from bus.process_orders import StartProcess
 from roles.brick_roll import START_S_MAX, Rolled, check_enough, live_bricks, roll, until
 from roles.cluster import Cluster
-from roles.inquiry import order
-from roles.messages import StartProcess
 from roles.observer import CONNECT_S, PERIODS_MAX, Observer
 
 _HEADINGS = (

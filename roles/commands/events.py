@@ -15,7 +15,13 @@ from bus.headers import News as NewsHeader
 from bus.messages import Happening
 from bus.peers import Peer
 from bus.replies import Reply
-from roles.messages import EventRows, EventsDescribed, PastEvent, RecentEvents, decode_rows
+from roles.messages import (
+    EventRows,
+    EventsDescribed,
+    PastEvent,
+    RecentEvents,
+    decode_rows,
+)
 from roles.observer import Observer
 
 ANSWER_S_MAX = 2.0

@@ -9,7 +9,12 @@ from bus.config import find, load
 from bus.errors import NotReady
 from roles.lease_inquiry import ask_leader
 from roles.lease_table import leases_json, leases_text
-from roles.messages import DescribeLeases, LeaseRows, LeasesDescribed, decode_rows
+from roles.messages import (
+    DescribeLeases,
+    LeaseRows,
+    LeasesDescribed,
+    decode_rows,
+)
 from roles.observer import Observer
 
 

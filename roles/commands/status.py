@@ -10,7 +10,13 @@ from bus.config import find, load
 from bus.errors import BusError
 from bus.peers import Peer
 from bus.replies import Reply
-from roles.messages import ClusterDescribed, ClusterRows, Component, DescribeCluster, decode_rows
+from roles.messages import (
+    ClusterDescribed,
+    ClusterRows,
+    Component,
+    DescribeCluster,
+    decode_rows,
+)
 from roles.observer import Observer
 from roles.status_table import component, table
 

@@ -8,7 +8,13 @@ from roles.key_range import KEYS_END
 from roles.lease_messages import OwnerAsk
 from roles.lease_namespace import Namespace
 from roles.lease_view import BYTES_MAX, explained, lease_rows, ranges_held, ranges_recalled
-from roles.messages import LeaseRows, LeasesDescribed, NamespaceRows, OwnerRow, RangeRow
+from roles.messages import (
+    LeaseRows,
+    LeasesDescribed,
+    NamespaceRows,
+    OwnerRow,
+    RangeRow,
+)
 
 HALF = KEYS_END // 2
 TIMING = LEASE_PRESETS["fast"]

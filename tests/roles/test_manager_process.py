@@ -17,6 +17,7 @@ import gevent
 import msgspec
 import pytest
 
+from bus.agents import order
 from bus.client import Client
 from bus.clock import now
 from bus.config import KeysConfig
@@ -27,10 +28,10 @@ from bus.lease_timing import LEASE_PRESETS
 from bus.member import Member
 from bus.messages import Refused
 from bus.peers import Peer
+from bus.process_orders import EndProcess
 from bus.pump import Pump, new_keypair
 from bus.replies import Reply
 from loadtest.etcd_peer import PROGRAM, Etcd
-from roles.inquiry import order
 from roles.key_range import KEYS_END
 from roles.lease_messages import (
     NUDGE_TOPIC,
@@ -44,7 +45,6 @@ from roles.lease_messages import (
     delta_topic,
 )
 from roles.lease_rows import LEADER, LeaderRow, decode
-from roles.messages import EndProcess
 from roles.store_sqlite import SqliteStore
 from roles.testing import LocalCluster
 from tests.roles.raw_leases import ASK_S, Managers, RawOwner
