@@ -208,7 +208,7 @@ class PinpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How Pinpoint judges the living."""
 
     mode: JudgeMode = "act"
-    """`act`: order restarts. `shadow`: only say what would have been ordered. `off`: say nothing."""
+    """`act`: order restarts. `shadow`: only say what would have been ordered. `off`: nothing."""
 
     anomalies: Annotated[int, Meta(ge=1, le=100)] = 3
     """So many statistics of one process, each from another group, must be anomalous at once."""

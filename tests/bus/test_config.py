@@ -149,9 +149,9 @@ REFUSALS = {
     ),
     "unheard-of key": (
         HUB + "zzz = 'x'",
-        "2: zzz: unknown key; known are hubs, preset, heal, allow_plain, address, "
+        "2: zzz: unknown key; known are hubs, preset, heal, chaos, allow_plain, address, "
         "run_directory, nodes, roles, beacons, keys, limits, metrics, store, namespaces, leases, "
-        "sessions",
+        "sessions, restarts, pinpoint",
     ),
     "misspelt inner key": (
         HUB + "[beacons]\nperiod = 1",
