@@ -8,6 +8,7 @@ other process; no message carries one, but for `sent_us`, of use only for differ
 import time
 
 _BOOTTIME = time.CLOCK_BOOTTIME
+_ahead_s = 0.0
 
 
 def now() -> float:
@@ -17,4 +18,10 @@ def now() -> float:
 
 def wall_s() -> float:
     """Seconds since 1970, for people and first incarnations. It jumps: decide nothing by it."""
-    return time.time()  # noqa: TID251 (the one place)
+    return time.time() + _ahead_s  # noqa: TID251 (the one place)
+
+
+def set_wall_ahead(ahead_s: float) -> None:
+    """Let the wall clock of this process be wrong by so much, as a fault for tests."""
+    global _ahead_s
+    _ahead_s = ahead_s

@@ -24,11 +24,12 @@ from bus.clock import now
 from bus.config import Config
 from bus.descriptors import connections_allowed
 from bus.errors import BusError, ConfigError
+from bus.fault_shell import FaultShell
 from bus.headers import News as NewsHeader
 from bus.identity import Identity
 from bus.keys import AllowList, load_security
 from bus.liveness import Liveness
-from bus.messages import Beacon, Exited, Happening, Message, Ping, Pong, State
+from bus.messages import Beacon, Exited, Happening, InjectFault, Message, Ping, Pong, State
 from bus.metrics import MetricsServer
 from bus.news import HeardNews, News
 from bus.peers import (
@@ -44,6 +45,7 @@ from bus.peers import (
     ResignTo,
     Returned,
 )
+from bus.process_orders import CONTROL
 from bus.pump import Pump
 from bus.replies import Reply
 from bus.server import Server
@@ -78,6 +80,8 @@ class Member:
         self.statistics = Statistics()
         self.resigned = False
         """A later life of our own id is live: this process must end."""
+        self.faults: FaultShell | None = None
+        """How this process is made sick on purpose, where the configuration allows it."""
         self._joined_at = now()
         self._ended = Flag()
         self._changes: list[Callable[[Change], None]] = []
@@ -204,6 +208,8 @@ class Member:
         self._closed = True
         self._ended.set()
         gevent.killall(self._loops)
+        if self.faults is not None:
+            self.faults.close()
         if self._metrics is not None:
             self._metrics.close()
         if hasattr(self, "news"):
@@ -242,6 +248,9 @@ class Member:
         self.news = News(self.pump, identity, config.hubs)
         self.news.subscribe(BEACON_TOPIC, Beacon, self._heard_beacon)
         self.news.subscribe(EXIT_TOPIC, Exited, self._heard_exit)
+        if config.chaos and self._server is not None and not self.linked:
+            self.faults = FaultShell(self.pump, self.statistics, identity, self.event)
+            self._server.on(InjectFault, self.faults.inject, permission=CONTROL)
         self._vitals = Vitals(self.statistics, self.pump, self.client, self._server, self.liveness)
         if config.metrics.enabled:
             self._metrics = MetricsServer(self.statistics, identity, address)

@@ -10,7 +10,7 @@ What always holds:
   K2  Once a hand-over began nothing is read or changed here, so that what is written is what
       was acknowledged. If it fails, all goes on as before.
   K3  No handler of a stub's request waits, so each sees and leaves the tables whole.
-  K4  Faults can be injected only in a cluster that a test made.
+  K4  Faults can be injected only in a cluster that a test made, or whose configuration allows it.
 """
 
 import os
@@ -141,6 +141,8 @@ class Brick:
         on(HandOver, self._hand_over, permission=CONTROL)
         if MARK_OF_TESTS in os.environ:  # K4
             on(CorruptSession, self._corrupt, permission=CONTROL)
+        if self._member.faults is not None:  # K4
+            self._member.faults.on_flip(self._tables.corrupt_some)
 
     def _store(self, call: Call[StoreSession]) -> Message | Refused:
         self._spend()

@@ -229,6 +229,12 @@ class SessionTables:
         held.value = bytes([held.value[0] ^ 1]) + held.value[1:]
         return True
 
+    def corrupt_some(self, count: int) -> int:
+        """Flip a bit in each of so many values, spread over all that is held; how many it were."""
+        sids = [sid for sid, held in self._index.items() if held.value]
+        chosen = sids[:: max(1, len(sids) // max(1, count))][:count]
+        return sum(self.corrupt(sid) for sid in chosen)
+
     # Statistics.
 
     @property

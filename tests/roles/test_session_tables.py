@@ -177,6 +177,26 @@ def test_value_that_rots_is_not_served() -> None:  # T6
     assert not tables.corrupt(C)
 
 
+@pytest.mark.parametrize(
+    ("asked", "rotten"), [(0, []), (1, [0]), (3, [0, 3, 6]), (99, list(range(10)))], ids=str
+)
+def test_values_spoilt_on_purpose_are_spread_over_all(asked: int, rotten: list[int]) -> None:
+    tables = new_tables()
+    sids = [bytes([100 + number]) * 16 for number in range(10)]
+    store(tables, A, 1, b"")  # Nothing in it to spoil.
+    tables.delete(B, 10.0, 100.0)
+    for sid in sids:
+        store(tables, sid, 1)
+    assert tables.corrupt_some(asked) == len(rotten)
+    found = []
+    for number, sid in enumerate(sids):
+        try:
+            tables.read(sid, 1, 100.0)
+        except ValueDamaged:
+            found.append(number)
+    assert found == rotten
+
+
 @pytest.mark.parametrize("ttl_s", [0.0, -1.0, math.nan, math.inf, 401 * DAY_S])
 def test_time_to_live_that_cannot_be_is_refused(ttl_s: float) -> None:
     tables = new_tables()
