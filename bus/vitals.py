@@ -1,10 +1,12 @@
 """The statistics every process has, whatever its role: how it is, and what the bus does in it.
 
-The bus counts in plain integers, as it must be fast; here they become statistics, once a
-beacon. Which of them says what: docs/statistics.md.
+The bus counts in plain integers, as it must be fast; here they are declared as statistics, read
+once a beacon. Which of them says what: docs/statistics.md.
 """
 
 import os
+import resource
+import sys
 from collections.abc import Callable
 
 import psutil
@@ -14,7 +16,7 @@ from bus.clock import now
 from bus.liveness import Liveness
 from bus.pump import Pump
 from bus.server import Server
-from bus.statistics import Counter, Statistics
+from bus.statistics import Statistics
 
 
 class Vitals:
@@ -30,75 +32,54 @@ class Vitals:
         self._refreshed_at = now()
         self.loop_lag_s = 0.0
         """How late the event loop woke the last beacon: above all, the sign of a blocked loop."""
-        self._cpu = statistics.size("cpu", "Cores used since the last beacon")
+        rate, size, counter = statistics.rate, statistics.size, statistics.counter
+        self._cpu = size("cpu", "Cores used since the last beacon")
         process = psutil.Process()
         # Read when sampled: that may fail for a moment, for want of a descriptor, and is counted.
-        statistics.size("rss_bytes", "Resident memory", lambda: process.memory_info().rss)
-        statistics.size("loop_lag_s", "How late the last timer was", lambda: self.loop_lag_s)
-        statistics.size(
-            "connections", "Peers connected to us", lambda: sum(pump.connections.values())
+        size("rss_bytes", "Resident memory", lambda: process.memory_info().rss)
+        size("allocated_blocks", "Blocks of memory Python has in use", sys.getallocatedblocks)
+        before = _minor_faults()  # To load our modules: no activity.
+        rate(
+            "minor_faults",
+            "Pages of memory touched for the first time",
+            lambda: _minor_faults() - before,
         )
-        statistics.size("asking", "Requests of ours in flight", lambda: client.in_flight)
+        size("loop_lag_s", "How late the last timer was", lambda: self.loop_lag_s)
+        size("connections", "Peers connected to us", lambda: sum(pump.connections.values()))
+        size("asking", "Requests of ours in flight", lambda: client.in_flight)
         traffic = pump.traffic
-        self._copied: list[tuple[Counter, Callable[[], int]]] = [
+        rate("records_received", "Records received", lambda: traffic.records_in)
+        rate("records_sent", "Records sent", lambda: traffic.records_out)
+        counts: list[tuple[str, str, Callable[[], int]]] = [
+            ("records_malformed", "Received, but no message of ours", lambda: traffic.malformed),
+            ("records_failed", "Raised by those who hear records: a bug", lambda: traffic.failed),
+            ("frames_denied", "From keys that are not on the allow-list", lambda: traffic.denied),
             (
-                statistics.rate("records_received", "Records received"),
-                lambda: traffic.records_in,
-            ),
-            (statistics.rate("records_sent", "Records sent"), lambda: traffic.records_out),
-            (
-                statistics.counter("records_malformed", "Received, but no message of ours"),
-                lambda: traffic.malformed,
-            ),
-            (
-                statistics.counter("records_failed", "Raised by those who hear records: a bug"),
-                lambda: traffic.failed,
-            ),
-            (
-                statistics.counter("frames_denied", "From keys that are not on the allow-list"),
-                lambda: traffic.denied,
-            ),
-            (
-                statistics.counter("connections_crowded", "Turned away: too many connections"),
+                "connections_crowded",
+                "Turned away: too many connections",
                 lambda: traffic.crowded,
             ),
             (
-                statistics.counter("records_overflowed", "Not sent: the peer's queue was full"),
+                "records_overflowed",
+                "Not sent: the peer's queue was full",
                 lambda: traffic.overflowed,
             ),
-            (
-                statistics.counter("frames_unreachable", "Not sent: the peer had gone"),
-                lambda: traffic.unreachable,
-            ),
-            (
-                statistics.counter("frames_rescued", "Found by the safety check; must stay 0"),
-                lambda: traffic.rescued,
-            ),
-            (
-                statistics.counter("answers_late", "Came when nobody waited any more"),
-                lambda: client.late_answers,
-            ),
-            (
-                statistics.counter("beacons_unsound", "With numbers that cannot be"),
-                lambda: liveness.unsound,
-            ),
+            ("frames_unreachable", "Not sent: the peer had gone", lambda: traffic.unreachable),
+            ("frames_rescued", "Found by the safety check; must stay 0", lambda: traffic.rescued),
+            ("answers_late", "Came when nobody waited any more", lambda: client.late_answers),
+            ("beacons_unsound", "With numbers that cannot be", lambda: liveness.unsound),
         ]
+        for name, meaning, read in counts:
+            counter(name, meaning, read)
         if server is not None:
-            statistics.size("inbox_length", "Requests not begun", lambda: server.inbox_length)
-            self._copied += [
-                (statistics.rate("answered", "Requests answered"), lambda: server.answered),
-                (statistics.rate("refused", "Requests refused"), lambda: server.refused),
-                (
-                    statistics.rate("expired", "Requests dropped: out of budget"),
-                    lambda: server.expired,
-                ),
-                (statistics.rate("failed", "Handlers that raised"), lambda: server.failed),
-            ]
+            size("inbox_length", "Requests not begun", lambda: server.inbox_length)
+            rate("answered", "Requests answered", lambda: server.answered)
+            rate("refused", "Requests refused", lambda: server.refused)
+            rate("expired", "Requests dropped: out of budget", lambda: server.expired)
+            rate("failed", "Handlers that raised", lambda: server.failed)
 
     def refresh(self, refreshed_at: float) -> None:
-        """Bring the statistics up to date; called before each beacon."""
-        for counter, count in self._copied:
-            counter.value = count()
+        """Bring up to date what is measured over time; called before each beacon."""
         elapsed_s, cpu_s = refreshed_at - self._refreshed_at, _cpu_s()
         if elapsed_s > 0.05:  # Twice in a moment (`live`, `close`) would measure noise.
             self._cpu.set((cpu_s - self._cpu_s) / elapsed_s)
@@ -108,3 +89,7 @@ class Vitals:
 def _cpu_s() -> float:
     times = os.times()
     return times.user + times.system
+
+
+def _minor_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -270,10 +270,13 @@ class Brick:
         size("unswept", "Expired sessions not yet freed", lambda: tables.unswept)
         size("service_s", "How long one request takes", lambda: inbox.service_s)
         size("overloaded", "1 while the inbox is never short", lambda: float(inbox.is_overloaded))
-        counts: list[tuple[str, str, Callable[[], float]]] = [
+        share = self._member.statistics.share
+        share("queue_s", "Mean wait of those served", lambda: (inbox.waited_s, inbox.taken))
+        share("busy_ratio", "Share of the time spent serving", lambda: (inbox.busy_s, now()))
+        counts: list[tuple[str, str, Callable[[], int]]] = [
             ("turned_away_full", "Requests refused: inbox full", lambda: inbox.refused_full),
             ("turned_away_hopeless", "Refused on arrival", lambda: inbox.refused_hopeless),
             ("turned_away_late", "Refused at their turn", lambda: inbox.refused_late),
         ]
         for name, meaning, read in counts:
-            size(name, meaning, read)
+            rate(name, meaning, read)

@@ -55,6 +55,13 @@ class DeadlineInbox(Generic[C]):
         self._busy_since: float | None = None
         self._interval_until = 0.0
         self._waited_s_min = 0.0
+        self._taken_at = 0.0
+        self.taken = 0
+        """How many were taken to be served,"""
+        self.waited_s = 0.0
+        """how long all of those had waited,"""
+        self.busy_s = 0.0
+        """and how long it took to serve them."""
         self.service_s = 0.0
         """How long one takes, of late; 0 while that is not known."""
         self.is_overloaded = False
@@ -98,16 +105,21 @@ class DeadlineInbox(Generic[C]):
             self._length -= 1
             if not heap:
                 self._busy_ranks.remove(rank)
-            self._watch(now - added_at, now)
+            waited_s = now - added_at
+            self._watch(waited_s, now)
             if until - now < self.service_s and self._length:  # I5
                 self.refused_late += 1
                 turned_away.append((call, Refused("late", "its turn came too late", RETRY_S_MIN)))
                 continue
+            self.taken += 1
+            self.waited_s += waited_s
+            self._taken_at = now
             return call, turned_away
         return None, turned_away
 
     def served(self, now: float) -> None:
         """One took from when the one before was done, or from when it found nobody waiting."""
+        self.busy_s += now - self._taken_at
         if self._busy_since is None:
             return
         took_s = max(now - self._busy_since, 0.0)
@@ -162,7 +174,11 @@ class PlainInbox(Generic[C]):
 
     def __init__(self, length_max: int = PLAIN_LENGTH_MAX) -> None:
         self._length_max = length_max
-        self._calls: deque[C] = deque()
+        self._calls: deque[tuple[float, C]] = deque()
+        self._taken_at = 0.0
+        self.taken = 0
+        self.waited_s = 0.0
+        self.busy_s = 0.0
         self.service_s = 0.0
         self.is_overloaded = False
         self.refused_full = self.refused_hopeless = self.refused_late = 0
@@ -174,11 +190,17 @@ class PlainInbox(Generic[C]):
         if len(self._calls) >= self._length_max:
             self.refused_full += 1
             return [(call, Refused("busy", "the inbox is full", retry_after_s=RETRY_S_MAX))]
-        self._calls.append(call)
+        self._calls.append((now, call))
         return _NOBODY
 
     def take(self, now: float) -> tuple[C | None, TurnedAway[C]]:
-        return (self._calls.popleft() if self._calls else None), _NOBODY
+        if not self._calls:
+            return None, _NOBODY
+        added_at, call = self._calls.popleft()
+        self.taken += 1
+        self.waited_s += now - added_at
+        self._taken_at = now
+        return call, _NOBODY
 
     def served(self, now: float) -> None:
-        pass
+        self.busy_s += now - self._taken_at

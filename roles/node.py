@@ -28,6 +28,7 @@ from bus.process_orders import (
 )
 from bus.replies import Answer
 from bus.server import Call
+from roles import node_vitals
 from roles.agent import Action, Agent, Due, Ending, Report, Running, Signal, Spawn, Spawning
 from roles.incarnations import remember
 from roles.invoke import environment, softstate
@@ -69,6 +70,7 @@ class NodeShell:
         self._began_at = now()
         member.subscribe(EVENT_TOPIC, Happening, self._heard_event)
         member.on_change(self._changed)
+        node_vitals.declare(member.statistics)
         self._serve()
 
     def run(self) -> None:

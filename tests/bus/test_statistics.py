@@ -48,6 +48,43 @@ def test_each_addition_counts_in_exactly_one_interval() -> None:
     assert statistics.sample(14.0) == {"reads_per_s": 0.0}
 
 
+def test_counts_that_somebody_else_keeps_are_read_at_each_sample() -> None:
+    statistics = Statistics()
+    kept = [0]
+    statistics.rate("reads", "Reads answered", lambda: kept[0])
+    statistics.counter("drops", "Frames dropped", lambda: 3 * kept[0])
+    statistics.sample(10.0)
+    kept[0] = 11
+    assert statistics.sample(12.0) == {"reads_per_s": 5.5}
+    kept[0] = 12
+    assert [family.value for family in statistics.families()] == [0.0, 12.0, 36.0]
+    assert statistics.sample(13.0) == {"reads_per_s": 1.0}
+
+
+def test_share_is_of_what_grew_since_the_last_sample_and_of_no_other_time() -> None:
+    statistics = Statistics()
+    waited_s, count = [5.0], [100]
+    statistics.share("wait_s", "Mean wait", lambda: (waited_s[0], count[0]))
+    assert statistics.sample(10.0) == {"wait_s": 0.0}
+    waited_s[0] += 6.0
+    count[0] += 3
+    assert statistics.families()[1].value == 0.0  # A scraper ends no interval.
+    assert statistics.sample(11.0) == {"wait_s": 2.0}
+    waited_s[0] += 1.0
+    count[0] += 1
+    assert statistics.sample(11.0 + INTERVAL_S_MIN / 2) == {"wait_s": 2.0}
+    assert statistics.families()[1].value == 2.0
+    assert statistics.sample(12.0) == {"wait_s": 1.0}
+    assert statistics.sample(13.0) == {"wait_s": 0.0}  # Of nothing.
+
+
+def test_share_that_cannot_be_read_is_left_out_and_counted() -> None:
+    statistics = Statistics()
+    statistics.share("wait_s", "Mean wait", lambda: (raises(), 1.0))
+    assert statistics.sample(10.0) == {}
+    assert _failed(statistics) == 1.0
+
+
 def test_sample_too_soon_repeats_the_last_rate_and_loses_nothing() -> None:
     statistics = Statistics()
     reads = statistics.rate("reads", "Reads answered")

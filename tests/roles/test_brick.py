@@ -199,14 +199,15 @@ def test_what_a_brick_does_and_holds_is_in_its_beacon(bricks: RawBricks) -> None
         for name, value in bricks.peer("brick-1").statistics.items():
             seen[name] = max(seen.get(name, 0.0), value)
         wanted = """reads_per_s writes_per_s touches_per_s deletes_per_s misses_per_s bytes_in_per_s
-            bytes_out_per_s items marks memory_bytes tables table_oldest_s service_s
-            data_incarnation"""
+            bytes_out_per_s items marks memory_bytes tables table_oldest_s service_s queue_s
+            busy_ratio data_incarnation minor_faults_per_s allocated_blocks"""
         return all(seen.get(name) for name in wanted.split())
 
     until(all_seen, PATIENCE_S, "all of them above 0")
     assert seen["bytes_in_per_s"] > 50 * seen["writes_per_s"]
     also = """inbox_length loop_lag_s refused_per_s expired_per_s overloaded unswept
-        table_youngest_s turned_away_full turned_away_hopeless turned_away_late marks_forgotten"""
+        table_youngest_s turned_away_full_per_s turned_away_hopeless_per_s turned_away_late_per_s
+        marks_forgotten"""
     assert set(also.split()) <= seen.keys()
 
 

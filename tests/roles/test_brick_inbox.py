@@ -260,3 +260,24 @@ def test_plain_inbox_serves_all_in_order_however_late() -> None:
         calls.append(call.name)
     assert calls == ["a", "b", "c"]
     assert (len(inbox), inbox.refused_full) == (0, 1)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["deadline", "plain"])
+def test_waits_and_work_are_added_up_for_those_that_are_served(*, plain: bool) -> None:
+    inbox: DeadlineInbox[Request] | PlainInbox[Request] = PlainInbox() if plain else new_inbox()
+    for name, added_at in (("a", 1.0), ("b", 1.5)):
+        inbox.add(Request(name, 10.0), added_at)
+    for taken_at, served_at in ((2.0, 2.25), (2.5, 3.0)):
+        inbox.take(taken_at)
+        inbox.served(served_at)
+    inbox.take(4.0)
+    assert (inbox.taken, inbox.waited_s, inbox.busy_s) == (2, 2.0, 0.75)
+
+
+def test_those_turned_away_at_their_turn_count_as_neither() -> None:
+    inbox = new_inbox()
+    inbox.add(Request("a", 1.2), 1.0)
+    inbox.add(Request("b", 9.0), 1.0)
+    inbox.service_s = 0.5
+    assert inbox.take(1.1)[0] == Request("b", 9.0)
+    assert (inbox.taken, round(inbox.waited_s, 6)) == (1, 0.1)
