@@ -23,8 +23,8 @@ from bus.clock import now
 from bus.lease_timing import LEASE_PRESETS
 from bus.parent import PARENT
 from loadtest.etcd_peer import PROGRAM
+from roles.hosts import Host, Hosts, why_not
 from roles.invoke import environment, softstate
-from tests.hosts import Host, Hosts, why_not
 from tests.jepsen.fleet import ROOT, Fleet
 
 pytestmark = [

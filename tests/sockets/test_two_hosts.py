@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from roles.hosts import Host, Hosts, why_not
 from roles.invoke import environment, softstate
-from tests.hosts import Host, Hosts, why_not
 from tests.waiting import until
 
 pytestmark = [

@@ -1,4 +1,4 @@
-"""Network namespaces as hosts, to be cut off from each other and healed. For tests only.
+"""Network namespaces as hosts, to be cut off from each other and healed: several machines in one.
 
     with Hosts(["a", "b"]) as hosts:
         hosts["a"].popen(["softstate", "node", "n1"])
@@ -29,11 +29,16 @@ COMMAND_S_MAX = 30.0
 HOSTS_MAX = 100
 _PROGRAMS = {"ip": "iproute2", "nft": "nftables", "nsenter": "util-linux", "unshare": "util-linux"}
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-_FILTER = """
-table inet cuts {
-  set from { type ipv4_addr; }
-  chain arriving { type filter hook input priority 0; policy accept; ip saddr @from counter drop; }
-}
+TABLE = "softstate_cuts"
+"""Of the packet filter, in each namespace that we made and in no other."""
+_FILTER = f"""
+table inet {TABLE} {{
+  set from {{ type ipv4_addr; }}
+  chain arriving {{
+    type filter hook input priority 0; policy accept;
+    ip saddr @from counter drop;
+  }}
+}}
 """
 
 
@@ -44,7 +49,7 @@ class Host:
         self.name = name
         self.address = address
         self._holder = subprocess.Popen(
-            [_program("unshare"), "--net", "sh", "-c", "echo held; exec cat"],
+            [program("unshare"), "--net", "sh", "-c", "echo held; exec cat"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -130,7 +135,7 @@ class Host:
             process.wait(timeout=COMMAND_S_MAX)
 
     def _inside(self, command: Sequence[str]) -> list[str]:
-        return [_program("nsenter"), f"--target={self.pid}", "--net", "--", *command]
+        return [program("nsenter"), f"--target={self.pid}", "--net", "--", *command]
 
     def _pids(self) -> set[int]:
         pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
@@ -151,8 +156,8 @@ class Hosts:
     def __enter__(self) -> "Hosts":
         with ExitStack() as stack:  # N1: unwinds what was made, if the rest fails.
             bridge = stack.enter_context(closing(Host("bridge", "")))
-            bridge.must([_program("ip"), "link", "add", "wire", "type", "bridge"])
-            bridge.must([_program("ip"), "link", "set", "wire", "up"])
+            bridge.must([program("ip"), "link", "add", "wire", "type", "bridge"])
+            bridge.must([program("ip"), "link", "set", "wire", "up"])
             for number, name in enumerate(self._names, start=1):
                 host = stack.enter_context(closing(Host(name, f"{self._network}.{number}")))
                 _connect(bridge, host, f"port{number}")
@@ -180,11 +185,11 @@ class Hosts:
     def heal(self) -> None:
         """Undo every cut."""
         for host in self._hosts.values():
-            host.must([_program("nft"), "flush", "set", "inet", "cuts", "from"])
+            host.must([program("nft"), "flush", "set", "inet", TABLE, "from"])
 
     def _drop(self, sender: Host, receiver: Host) -> None:
-        place = ["inet", "cuts", "from", "{", sender.address, "}"]
-        receiver.must([_program("nft"), "add", "element", *place])  # N2
+        place = ["inet", TABLE, "from", "{", sender.address, "}"]
+        receiver.must([program("nft"), "add", "element", *place])  # N2
 
 
 @functools.cache
@@ -205,14 +210,14 @@ def why_not() -> str:
 
 def _connect(bridge: Host, host: Host, port: str) -> None:
     """A wire from the bridge to the host, and what the host needs to use it."""
-    ip = _program("ip")
+    ip = program("ip")
     end = ["peer", "name", "eth0", "netns", str(host.pid)]
     bridge.must([ip, "link", "add", port, "type", "veth", *end])
     bridge.must([ip, "link", "set", port, "master", "wire", "up"])
     host.must([ip, "address", "add", f"{host.address}/24", "dev", "eth0"])
     host.must([ip, "link", "set", "lo", "up"])
     host.must([ip, "link", "set", "eth0", "up"])
-    host.must([_program("nft"), "-f", "-"], text=_FILTER)
+    host.must([program("nft"), "-f", "-"], text=_FILTER)
 
 
 def _namespace_of(pid: int) -> int | None:
@@ -227,5 +232,5 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
     return shutil.which(name, path=_PATH) or name
