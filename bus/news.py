@@ -23,12 +23,21 @@ M = TypeVar("M", bound=Message)
 HeardNews = Callable[[NewsHeader, M], None]
 
 
+class _Topic:
+    """Who listens to one topic."""
+
+    def __init__(self, kind: type[Message]) -> None:
+        self.kind = kind
+        self.decoder = MessageDecoder(kind)
+        self.heard: list[HeardNews[Message]] = []
+
+
 class News:
     def __init__(self, pump: Pump, identity: Identity, hubs: tuple[str, ...]) -> None:
         self._pump = pump
         self._identity = identity
         self._sequence = 0
-        self._listeners: dict[str, tuple[MessageDecoder, HeardNews[Message]]] = {}
+        self._listeners: dict[str, _Topic] = {}
         self.windows = DeliveryWindows()
         self._publisher = pump.publisher([publish_address(hub) for hub in hubs])
         self._subscriber = pump.subscriber(list(hubs), self._heard)
@@ -42,11 +51,14 @@ class News:
 
     def subscribe(self, topic: str, kind: type[M], heard: HeardNews[M]) -> None:
         """Call `heard(header, message)`, in the event loop, for all news on that topic, our own
-        included. One listener a topic; it must be short and not wait."""
-        assert topic not in self._listeners, f"there is a listener on {topic} already"
+        included. Listeners must be short and not wait; all of a topic expect the same kind."""
         assert "\0" not in topic
-        self._listeners[topic] = (MessageDecoder(kind), cast("HeardNews[Message]", heard))
-        self._subscriber.subscribe(topic)
+        listening = self._listeners.get(topic)
+        if listening is None:
+            listening = self._listeners[topic] = _Topic(kind)
+            self._subscriber.subscribe(topic)
+        assert listening.kind is kind, f"others on {topic} expect {listening.kind.__name__}"
+        listening.heard.append(cast("HeardNews[Message]", heard))
 
     def close(self) -> None:
         self._publisher.close()
@@ -58,10 +70,11 @@ class News:
             return
         if not self.windows.first_time(header.sender, header.incarnation, header.sequence):
             return
-        decoder, heard = self._listeners[topic]
+        listening = self._listeners[topic]
         try:
-            message = decoder.decode(header.message)
+            message = listening.decoder.decode(header.message)
         except RemoteProtocolError:
             self._pump.traffic.malformed += 1
             return
-        heard(header, message)
+        for heard in listening.heard:
+            heard(header, message)
