@@ -33,7 +33,7 @@ SHELLS = {
         process session_django session_flask session_keeper session_request session_wsgi store_etcd
         store_sqlite stub testing view watchdog commands.bricks commands.doctor commands.events
         commands.keys commands.leases commands.node commands.status commands.up commands.why""",
-    "pinpoint": "",
+    "pinpoint": "__main__ command process record",
     "tacc": "",
     "loadtest": """bench bench_bus bench_hub bench_lease bench_million bench_overload bench_session
         child draw_overload echo_ours echo_zerorpc echo_zmq etcd_peer fuzz fuzz_processes greenlets
