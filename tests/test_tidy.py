@@ -35,13 +35,14 @@ SHELLS = {
         commands.keys commands.leases commands.node commands.status commands.up commands.why""",
     "pinpoint": "__main__ command process record",
     "tacc": "",
-    "loadtest": """bench bench_bus bench_hub bench_lease bench_million bench_overload bench_session
-        child draw_overload echo_ours echo_zerorpc echo_zmq etcd_peer fuzz fuzz_processes greenlets
-        hub_crowd hub_flood hub_members hub_requests hyperactive kill_and_restart lease_changes
-        lease_cluster lease_crowd lease_failover lease_home lease_lookups lease_speed locust_shapes
-        locustfile machine meter open_loop peer_servers processes report runner session_cluster
-        session_field session_filler session_generator session_holder session_memcached session_ours
-        session_phase session_redis session_tcp socket_bytes""",
+    "loadtest": """bench bench_bus bench_heal bench_hub bench_lease bench_million bench_overload
+        bench_session child draw_overload echo_ours echo_zerorpc echo_zmq etcd_peer fuzz
+        fuzz_processes greenlets heal_field heal_generator heal_town hub_crowd hub_flood hub_members
+        hub_requests hyperactive kill_and_restart lease_changes lease_cluster lease_crowd
+        lease_failover lease_home lease_lookups lease_speed locust_shapes locustfile machine meter
+        open_loop patrons peer_servers processes report runner session_cluster session_field
+        session_filler session_generator session_holder session_memcached session_ours session_phase
+        session_redis session_tcp sightings socket_bytes""",
     "examples": "hello_role presence shop",
 }
 
