@@ -60,23 +60,23 @@ class Recorder:
             self._file = None
 
     def _write(self, line: bytes) -> None:
+        if len(line_of(self._header)) + 1 + len(line) > self._half:
+            self.lost += 1  # D1: a tick that is too long for any file.
+            return
         if self._file is not None and self._size + len(line) > self._half:
             self.close()
             self._path.replace(self._older)
             self._header = msgspec.structs.replace(self._header, part=self._header.part + 1)
         if self._file is None:
-            self._open()
-        if self._size + len(line) > self._half:
-            self.lost += 1  # D1: a tick that is too long for any file.
-            return
+            self._open(len(line))
         self._append(line)
 
-    def _open(self) -> None:
+    def _open(self, line_bytes: int) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self._path.open("ab", buffering=0)
         self._size = self._file.tell()
         header = line_of(self._header)
-        if self._size + len(header) > self._half:
+        if self._size + len(header) + 1 + line_bytes > self._half:  # D1
             self.close()
             self._path.replace(self._older)
             self._file = self._path.open("ab", buffering=0)
