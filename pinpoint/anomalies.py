@@ -15,15 +15,21 @@ What always holds:
 """
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Iterator, Set
+from math import inf
 from typing import Literal
 
 import msgspec
 
 from pinpoint.catalogue import Judged, Kind, judged_of
-from pinpoint.deviation import Reference, reference
+from pinpoint.deviation import SCORE_MAX, Reference, median_of, reference
 from pinpoint.lives import RECENT, Life, Lives
-from pinpoint.samples import Tick
+from pinpoint.outside import Outside
+from pinpoint.patterns import Patterns
+from pinpoint.samples import StubSaw, Tick
+
+FULL_SHARE = 0.9
+"""Of the peers' median: who holds less is still filling up, as after a restart."""
 
 Direction = Literal["low", "high", "pattern"]
 
@@ -55,7 +61,6 @@ class Looked(msgspec.Struct, frozen=True):
     """How often something was not judged, by reason."""
 
 
-Found = dict[str, list[Anomaly]]
 Group = dict[str, Life]
 
 
@@ -63,8 +68,7 @@ class Anomalies:
     def __init__(self, period_s: float = 1.0) -> None:
         """`period_s`: how often everyone sends a beacon."""
         self._lives = Lives(period_s)
-        self._references: dict[tuple[str, str], list[Reference]] = {}
-        """By role and statistic, of the last ticks; the newest is last."""
+        self._roles: dict[str, _Role] = {}
 
     def look(self, tick: Tick, eligible: Set[str]) -> Looked:
         """`eligible`: the ids of those that may be judged, and be compared with."""
@@ -72,64 +76,133 @@ class Anomalies:
         if tick.blind:
             unsaid["blind"] += 1  # A1
             return Looked({}, unsaid)
-        groups: dict[str, Group] = {}
+        lives: dict[str, Group] = {}
         for component_id, life in self._lives.see(tick.samples, tick.at, unsaid).items():
-            if component_id in eligible:
-                groups.setdefault(life.role, {})[component_id] = life
-        before, self._references = self._references, {}  # A3
-        found: Found = {}
-        for role, group in groups.items():
-            for judged in judged_of(role):
-                if judged.kind in ("activity", "level"):
-                    key = role, judged.name
-                    kept = _references(judged, group, before.get(key, []), unsaid)
-                    if kept and kept[-1].median >= judged.least:
-                        _compare(judged, group, kept, found)
-                    self._references[key] = kept
-        return Looked({each: tuple(odd) for each, odd in found.items()}, unsaid)
+            lives.setdefault(life.role, {})[component_id] = life
+        self._roles = {role: self._roles.get(role) or _Role(role) for role in lives}
+        found: dict[str, list[Anomaly]] = {}
+        for role, of_role in lives.items():
+            group = {each: life for each, life in of_role.items() if each in eligible}
+            saw = [told for told in tick.saw if told.role == role]
+            for component_id, anomaly in self._roles[role].look(of_role, group, saw, unsaid):
+                found.setdefault(component_id, []).append(anomaly)
+        return Looked({each: tuple(odd) for each, odd in found.items()}, +unsaid)
 
 
-def _references(
-    judged: Judged, group: Group, before: list[Reference], unsaid: Counter[str]
-) -> list[Reference]:
-    """Those of the last ticks, this one included; none if there is nothing to compare with."""
-    name = judged.name
-    values = sorted([life.values[name] for life in group.values() if name in life.values])
-    now = reference(judged, values)
-    if now is None:
-        unsaid["group too small"] += len(values)  # A1
-        return []
-    unsaid["missing"] += len(group) - len(values)
-    if now.median < judged.least:
-        unsaid["too little"] += len(values)
-    return [*before[1 - RECENT :], now]
+class _Role:
+    """What is remembered of all of one role."""
 
+    def __init__(self, role: str) -> None:
+        self._judged = judged_of(role)
+        self._references: dict[str, list[Reference]] = {}
+        """By statistic, of the last ticks; the newest is last."""
+        self._patterns = {
+            each.name: Patterns(each.floor) for each in self._judged if each.kind == "state"
+        }
+        self._outside = Outside()
 
-def _compare(judged: Judged, group: Group, references: list[Reference], found: Found) -> None:
-    name = judged.name
-    if judged.high:
-        highest = max(references, key=lambda each: each.high)  # A2
-        limit = highest.high
+    def look(
+        self, lives: Group, group: Group, saw: list[StubSaw], unsaid: Counter[str]
+    ) -> Iterator[tuple[str, Anomaly]]:
+        """`group`: those of `lives` that are judged."""
+        self._outside.hear(saw, {each: life.incarnation for each, life in lives.items()}, unsaid)
+        for judged in self._judged:
+            match judged.kind:
+                case "activity" | "level":
+                    yield from self._compare(judged, group, unsaid)
+                case "state":
+                    yield from self._read(judged, lives, group, unsaid)
+                case "outside":
+                    yield from self._ask(judged, group, unsaid)
+
+    def _compare(
+        self, judged: Judged, group: Group, unsaid: Counter[str]
+    ) -> Iterator[tuple[str, Anomaly]]:
+        values = _values(judged.name, group)
+        now = reference(judged, sorted(values.values()))
+        before = self._references.pop(judged.name, [])
+        if now is None:
+            unsaid["group too small"] += len(values)  # A1
+            return
+        unsaid["missing"] += len(group) - len(values)
+        references = self._references[judged.name] = [*before[1 - RECENT :], now]  # A3
+        if now.median < judged.least:
+            unsaid["too little"] += len(values)
+        elif judged.high:
+            yield from _above(judged, values, group, references)
+        else:
+            yield from _below(judged, values, group, references)
+
+    def _read(
+        self, judged: Judged, lives: Group, group: Group, unsaid: Counter[str]
+    ) -> Iterator[tuple[str, Anomaly]]:
+        """Histories. Who still fills up is unlike its peers, and in good health."""
+        patterns = self._patterns[judged.name]
+        patterns.keep(lives)
         for component_id, life in group.items():
-            if life.values.get(name, limit) > limit:
-                value = life.values[name]
-                if judged.kind == "activity":
-                    value = min(value, max(life.before(name), default=highest.median))
-                if value > limit:
-                    found.setdefault(component_id, []).append(odd(judged, value, highest, "high"))
-    if judged.low:
-        lowest = min(references, key=lambda each: each.low)  # A2
-        limit = lowest.low
-        for component_id, life in group.items():
-            if life.values.get(name, limit) < limit:
-                value = life.values[name]
-                if judged.kind == "activity":
-                    value = max(value, min(life.before(name), default=lowest.median))
-                if value < limit:
-                    found.setdefault(component_id, []).append(odd(judged, value, lowest, "low"))
+            slope = life.slope(judged.name) if life.is_new else None
+            if slope is not None:
+                patterns.feed(component_id, life, slope)
+        values = _values(judged.name, group)
+        median = median_of(sorted(values.values())) if values else 0.0
+        full = [each for each, value in values.items() if value >= FULL_SHARE * median]
+        unsaid["filling"] += len(values) - len(full)
+        surprising, peers = patterns.look(full)
+        if not peers:
+            unsaid["history too short"] += len(full)
+        for component_id, surprise in surprising:
+            yield (
+                component_id,
+                Anomaly(
+                    statistic=judged.name,
+                    group=judged.group,
+                    kind=judged.kind,
+                    value=surprise.seen,
+                    median=surprise.expected,
+                    scale=surprise.scale,
+                    score=min(surprise.score, SCORE_MAX),
+                    direction="pattern",
+                    peers=peers,
+                ),
+            )
+
+    def _ask(
+        self, judged: Judged, group: Group, unsaid: Counter[str]
+    ) -> Iterator[tuple[str, Anomaly]]:
+        for component_id, value, against in self._outside.look(judged, group, unsaid):
+            direction: Direction = "high" if value > against.median else "low"
+            yield component_id, _odd(judged, value, against, direction)
 
 
-def odd(judged: Judged, value: float, against: Reference, direction: Direction) -> Anomaly:
+def _values(name: str, group: Group) -> dict[str, float]:
+    return {each: life.values[name] for each, life in group.items() if name in life.values}
+
+
+def _above(
+    judged: Judged, values: dict[str, float], group: Group, references: list[Reference]
+) -> Iterator[tuple[str, Anomaly]]:
+    against = max(references, key=lambda each: each.high)  # A2
+    for component_id, now in values.items():
+        if now > against.high:
+            before = group[component_id].before(judged.name)
+            value = min(now, max(before, default=0.0)) if judged.kind == "activity" else now
+            if value > against.high:
+                yield component_id, _odd(judged, value, against, "high")
+
+
+def _below(
+    judged: Judged, values: dict[str, float], group: Group, references: list[Reference]
+) -> Iterator[tuple[str, Anomaly]]:
+    against = min(references, key=lambda each: each.low)  # A2
+    for component_id, now in values.items():
+        if now < against.low:
+            before = group[component_id].before(judged.name)
+            value = max(now, min(before, default=inf)) if judged.kind == "activity" else now
+            if value < against.low:
+                yield component_id, _odd(judged, value, against, "low")
+
+
+def _odd(judged: Judged, value: float, against: Reference, direction: Direction) -> Anomaly:
     return Anomaly(
         statistic=judged.name,
         group=judged.group,

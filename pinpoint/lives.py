@@ -64,31 +64,34 @@ class Life:
         self.is_new = not self.recent or abs(heard_at - self.heard_at) > SAME_S
         if self.is_new:  # H2
             self.heard_at = heard_at
-            self.recent.append((heard_at, self._sound(sample, unsaid)))
+            self.recent.append((heard_at, _sound(sample, unsaid)))
             del self.recent[:-RECENT]  # H3
+            growth = self.slope(OVERHEAD_BYTES)
+            if growth is not None:
+                self.values[RSS_GROWTH] = max(growth, 0.0)
         self.values[BEACONS_MISSED] = self.missed.bit_count() / MISSED_TICKS
 
-    def _sound(self, sample: Sample, unsaid: Counter[str]) -> Values:
-        statistics = sample.statistics
-        values = {name: statistics[name] for name in _wanted(sample.role) if name in statistics}
-        if not all(map(is_sound, values.values())):
-            sound = {name: value for name, value in values.items() if is_sound(value)}
-            unsaid["not finite"] += len(values) - len(sound)
-            values = sound
-        rss_bytes = values.get("rss_bytes")
-        if rss_bytes is not None:
-            values[OVERHEAD_BYTES] = max(rss_bytes - values.get("memory_bytes", 0.0), 0.0)
-            self._grow(values)
-        return values
+    def slope(self, name: str) -> float | None:
+        """By how much it grows a second, over the beacons that are kept."""
+        heard_at, values = self.recent[-1]
+        for before_at, before in self.recent[:-1]:
+            if name in before and name in values and heard_at > before_at:
+                return (values[name] - before[name]) / (heard_at - before_at)
+        return None
 
-    def _grow(self, values: Values) -> None:
-        """From the oldest beacon that is kept; the newest is not among them yet."""
-        for heard_at, before in self.recent[-RECENT + 1 :]:
-            elapsed_s = self.heard_at - heard_at
-            if OVERHEAD_BYTES in before and elapsed_s > 0:
-                growth = values[OVERHEAD_BYTES] - before[OVERHEAD_BYTES]
-                values[RSS_GROWTH] = max(growth / elapsed_s, 0.0)
-                return
+
+def _sound(sample: Sample, unsaid: Counter[str]) -> Values:
+    """What is judged, and what that is worked out from, as far as it can be true."""
+    statistics = sample.statistics
+    values = {name: statistics[name] for name in _wanted(sample.role) if name in statistics}
+    if not all(map(is_sound, values.values())):
+        sound = {name: value for name, value in values.items() if is_sound(value)}
+        unsaid["not finite"] += len(values) - len(sound)
+        values = sound
+    if "rss_bytes" in values:
+        overhead_bytes = values["rss_bytes"] - values.get("memory_bytes", 0.0)
+        values[OVERHEAD_BYTES] = max(overhead_bytes, 0.0)
+    return values
 
 
 class Lives:
