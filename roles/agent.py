@@ -1,40 +1,63 @@
 """What runs on one node, and what to do about it. Decides only: no process, no clock, no socket.
 
 A node agent starts what the configuration lists for its node. When something ends, it says so
-and leaves the rest to whoever is responsible (peers, an operator): only its own hubs it starts
-again unasked, since without hubs nobody could ask. The shell (`roles.node`) performs the actions
-in order, and tells what came of them with `started`, `failed` and `exited`.
+and leaves the rest to whoever notices (peers, Pinpoint, a person): only its own hubs it starts
+again unasked, since without hubs nobody could ask. What somebody ended on purpose, and what
+failed again after each restart, it holds back from those who find it dead. The shell
+(`roles.node`) performs the actions in order, and tells what came of them with `started`,
+`failed` and `exited`. Holds are forgotten with the agent: its next life begins with the plan.
 
 What always holds:
   A1  An id has at most one process here: `Spawn` comes only when none runs, begins or ends.
   A2  The incarnation of a `Spawn` is greater than any the id is known to have had, and not
       less than the wall clock in milliseconds, so that it holds even where a store was lost.
   A3  What ended is started again unasked only if it is a hub planned for this node, `heal` is
-      on, and nobody asked for its end.
+      on, and nobody asked for its end; or once, when it was offline for `probation_s`.
   A4  Starts after unasked ends are spaced by `roles.restarts`; none is put off for ever.
   A5  Each end of a process is reported once, in the step in which it is told.
   A6  News of a process that is not the id's present one changes nothing.
   A7  After `stop` nothing is started; what runs is asked to end and, `end_s_max` later, killed.
   A8  At most `processes_max` ids are kept.
+  A9  A restart is of one life: a later one that runs, begins or is due is left alone, so a restart
+      asked for twice, late, or by several is one restart.
+  A10 What is held is started for nobody but a person, until its time of probation. Hubs are
+      never offline.
 """
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import msgspec
 
-from bus.config_shape import HUB, NODE, Planned
+from bus.config_shape import HUB, NODE, Planned, RestartsConfig
 from bus.messages import Refused
+from bus.process_orders import Held
+from roles.agent_states import (
+    Action,
+    Disabled,
+    Due,
+    Ending,
+    How,
+    Idle,
+    Offline,
+    Report,
+    Running,
+    Signal,
+    SignalName,
+    Spawn,
+    Spawning,
+    State,
+    Tell,
+    Then,
+    Waiting,
+)
 from roles.endings import spoken
+from roles.restart_budget import RestartBudget
 from roles.restarts import Restarts
 
 _NUMBER = re.compile("[1-9][0-9]{0,8}")
-
-SignalName = Literal["term", "kill", "stop", "continue"]
-How = Literal["term", "kill"]
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,83 +70,15 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     its role (3 s), less than the agent's watchdog grants the agent."""
     processes_max: int = 1000
     """How many ids one agent looks after; a start beyond that is refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spawn:
-    """Start a process for `id`, then tell `started` or `failed`."""
-
-    id: str
-    role: str
-    incarnation: int
-    restarts: int
-
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """Send a signal to our child `pid`, which has not been reaped."""
-
-    pid: int
-    name: SignalName
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Tell the cluster that this process has ended and been reaped."""
-
-    id: str
-    incarnation: int
-    pid: int
-    code: int
-    """Its exit code, or minus the number of the signal that ended it."""
-    reason: str
-
-
-Action = Spawn | Signal | Report
-
-
-@dataclass(frozen=True, slots=True)
-class Idle:
-    """Nothing runs, and nothing will unless asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """Nothing runs yet; it will be started at `at`."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Spawning:
-    """The shell has been told to start it."""
-
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    pid: int
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """It was asked to end, and will be killed at `kill_at`; `again`: then start it anew."""
-
-    pid: int
-    incarnation: int
-    kill_at: float
-    again: bool
-
-
-State = Idle | Due | Spawning | Running | Ending
+    restarts: RestartsConfig = RestartsConfig()
+    """When restarts are given up."""
 
 
 @dataclass(slots=True)
 class _Child:
     role: str
     state: State
+    budget: RestartBudget
     restarts: int
     """How often it was started again; -1 before its first start."""
     planned: bool = False
@@ -132,7 +87,7 @@ class _Child:
 
 
 class Agent:
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all but two are keywords)
         self,
         planned: Iterable[Planned],
         config: AgentConfig,
@@ -141,9 +96,11 @@ class Agent:
         restarts: int,
         wall_ms: int,
         now: float,
+        settle_s: float = 0.0,
     ) -> None:
         """`incarnations`: the last known of each id; `restarts`: how often this agent itself was
-        started again, and with it all of its children; `wall_ms`: the wall clock at `now`."""
+        started again, and with it all of its children; `wall_ms`: the wall clock at `now`;
+        `settle_s`: how long at most to wait for news of what may live elsewhere."""
         self._roles = config.roles - {NODE}  # An agent is started by its watchdog.
         self._config = config
         self._incarnations = dict(incarnations)
@@ -152,10 +109,12 @@ class Agent:
         self._stopping = False
         # Hubs first: everything else looks for them.
         ordered = sorted(planned, key=lambda component: component.role != HUB)
-        self._children = {
-            component.id: _Child(component.role, Due(now), restarts - 1, planned=True)
-            for component in ordered
-        }
+        self._children: dict[str, _Child] = {}
+        for each in ordered:
+            at_once = each.role == HUB or not settle_s
+            state = Due(now) if at_once else Waiting(now + settle_s)
+            budget = RestartBudget(config.restarts)
+            self._children[each.id] = _Child(each.role, state, budget, restarts - 1, planned=True)
 
     @property
     def incarnations(self) -> Mapping[str, int]:
@@ -173,6 +132,20 @@ class Agent:
         """How each id stands: for the shell, which answers questions from it."""
         return {component_id: child.state for component_id, child in self._children.items()}
 
+    def held(self, now: float) -> list[Held]:
+        """What is not run, on purpose."""
+        held = []
+        for component_id, child in self._children.items():
+            match child.state:
+                case Disabled(since):
+                    why = "it was ended as asked"
+                    held.append(Held(component_id, "disabled", why, max(0.0, now - since)))
+                case Offline(since, reason):
+                    held.append(Held(component_id, "offline", reason, max(0.0, now - since)))
+                case _:
+                    pass
+        return held
+
     @property
     def wake_at(self) -> float:
         return min((_due_at(child.state) for child in self._children.values()), default=math.inf)
@@ -181,33 +154,79 @@ class Agent:
         actions: list[Action] = []
         for component_id, child in self._children.items():
             match child.state:
-                case Due(at) if at <= now:
-                    actions.append(self._spawn(component_id, child, now))
-                case Ending(pid, incarnation, kill_at, again) if kill_at <= now:
+                case Due(at, again) if at <= now:
+                    actions.append(self._spawn(component_id, child, now, again=again))
+                case Waiting(until) if until <= now:
+                    actions.append(self._spawn(component_id, child, now, again=False))
+                case Offline(try_at=try_at) if try_at <= now:
+                    actions.append(self._spawn(component_id, child, now, again=True))  # A3
+                case Ending(pid, incarnation, kill_at, then) if kill_at <= now:
                     # Not once and for all: a signal that could not be sent is sent again.
                     next_at = now + self._config.end_s_max
-                    child.state = Ending(pid, incarnation, next_at, again)
+                    child.state = Ending(pid, incarnation, next_at, then)
                     actions.append(Signal(pid, "kill"))
                 case _:
                     pass
         return actions
 
+    def elsewhere(self, component_ids: Collection[str]) -> None:
+        """These are live on other nodes: none of our business any more, if none runs here."""
+        for component_id in component_ids:
+            child = self._children.get(component_id)
+            if child is not None and isinstance(child.state, Waiting | Disabled | Offline):
+                child.state = Idle()
+
+    def settled(self, now: float) -> None:
+        """Whoever lives elsewhere has been heard: no reason to wait any longer."""
+        for child in self._children.values():
+            if isinstance(child.state, Waiting):
+                child.state = Due(now)
+
+    def live(self, component_id: str, incarnation: int, now: float) -> None:
+        """That process says that it is ready for work."""
+        child = self._children.get(component_id)
+        match child and child.state:
+            case Running(incarnation=known) if known == incarnation:
+                assert child is not None
+                child.budget.live(now)
+            case _:
+                pass  # A6
+
     def start(self, component_id: str, now: float, *, seen: int = 0) -> list[Action] | Refused:
-        """Somebody asks for `id` to run here; `seen` is the greatest incarnation heard of it."""
-        if self._stopping:  # A7
-            return Refused("busy", "this node is ending")
-        child = self._children.get(component_id) or self._adopt(component_id)
+        """A person asks for `id` to run here; `seen` is the greatest incarnation heard of it."""
+        child = self._child(component_id, seen)
         if isinstance(child, Refused):
             return child
-        self._incarnations[component_id] = max(self._incarnations.get(component_id, 0), seen)
+        child.budget.forgive()
         match child.state:
-            case Idle():
+            case Idle() | Waiting() | Disabled() | Offline():
                 child.state = Due(now + child.intensity.delay_s(now))  # A4
             case Ending(pid, incarnation, kill_at):
-                child.state = Ending(pid, incarnation, kill_at, again=True)
+                child.state = Ending(pid, incarnation, kill_at, "start")
             case Due() | Spawning() | Running():
                 pass  # A1: there is one, or there will be.
         return self.advance(now)
+
+    def restart(
+        self, component_id: str, incarnation: int, cause: str, now: float, *, seen: int = 0
+    ) -> list[Action] | Refused:
+        """Somebody found that life of `id` dead, hung or sick."""
+        child = self._child(component_id, max(seen, incarnation))
+        if isinstance(child, Refused):
+            return child
+        why_not = _held_back(component_id, child.state)
+        if why_not:
+            return Refused("failed", why_not)  # A10
+        match child.state:
+            case Idle():
+                child.state = Due(now + child.intensity.delay_s(now), again=True)  # A4
+                return [Tell("restarted", component_id, cause), *self.advance(now)]
+            case Running(pid, known) if known <= incarnation:
+                kill_at = now + self._config.end_s_max
+                child.state = Ending(pid, known, kill_at, "restart")
+                return [Tell("restarted", component_id, cause), Signal(pid, "kill")]
+            case _:
+                return []  # A9
 
     def end(self, component_id: str, how: How, now: float) -> list[Action] | Refused:
         """Somebody asks for `id` to end, and to stay ended until it is asked for."""
@@ -215,8 +234,8 @@ class Agent:
         if child is None:
             return _no_such(component_id)
         match child.state:
-            case Idle() | Due():
-                child.state = Idle()
+            case Idle() | Waiting() | Due() | Disabled() | Offline():
+                child.state = Idle() if self._stopping else Disabled(now)
                 return []
             case Spawning():
                 return Refused("busy", f"{component_id} is just being started", retry_after_s=0.1)
@@ -235,12 +254,12 @@ class Agent:
         actions: list[Action] = []
         for child in self._children.values():
             match child.state:
-                case Due():
+                case Due() | Waiting() | Disabled() | Offline():
                     child.state = Idle()
                 case Running() as state:
                     actions += self._end(child, state, "term", now)
                 case Ending(pid, incarnation, kill_at):
-                    child.state = Ending(pid, incarnation, kill_at, again=False)
+                    child.state = Ending(pid, incarnation, kill_at, "stay")
                 case Idle() | Spawning():
                     pass  # A process just being started is ended by `started`.
         return actions
@@ -256,39 +275,80 @@ class Agent:
         """The shell could not do as `Spawn` said: as good as a process that ended at once."""
         child = self._children[component_id]
         assert child.state == Spawning(incarnation), f"{component_id}: {child.state}"
-        self._after_end(child, now)
-        return [Report(component_id, incarnation, 0, 1, reason), *self.advance(now)]
+        told = self._after_end(component_id, child, reason, now)
+        return [Report(component_id, incarnation, 0, 1, reason), *told, *self.advance(now)]
 
     def exited(self, component_id: str, pid: int, code: int, now: float) -> list[Action]:
         """Our child `pid` has ended and been reaped."""
         child = self._children.get(component_id)
+        then: Then | None = None
         match child and child.state:
             case Running(pid=known, incarnation=incarnation) if known == pid:
-                asked = False
-            case Ending(pid=known, incarnation=incarnation) if known == pid:
-                asked = True
+                pass
+            case Ending(pid=known, incarnation=incarnation, then=then) if known == pid:
+                pass
             case _:
                 return []  # A6
         assert child is not None
-        self._after_end(child, now)
-        reason = f"{spoken(code)}, as asked" if asked else spoken(code)
-        return [Report(component_id, incarnation, pid, code, reason), *self.advance(now)]  # A5
+        asked = then in ("stay", "start")
+        reason = spoken(code)
+        told = self._after_end(component_id, child, reason, now)
+        said = f"{reason}, as asked" if asked else reason
+        report = Report(component_id, incarnation, pid, code, said, asked)  # A5
+        return [report, *told, *self.advance(now)]
 
-    def _after_end(self, child: _Child, now: float) -> None:
-        match child.state:
-            case Ending(again=again):
-                child.state = Due(now) if again and not self._stopping else Idle()
+    def _after_end(self, component_id: str, child: _Child, reason: str, now: float) -> list[Action]:
+        state = child.state
+        match state:
+            case Ending(then="stay" | "start" as then):
+                child.budget.ended_as_asked()
+                child.state = Disabled(now) if then == "stay" else Due(now)
             case _:
+                found_sick = isinstance(state, Ending)
                 at = child.intensity.ended(now)  # A4
-                unasked = child.planned and child.role == HUB and self._config.heal  # A3
-                child.state = Due(at) if unasked and not self._stopping else Idle()
+                given_up = child.budget.ended(now, sick=found_sick)
+                if self._stopping:
+                    pass
+                elif child.role == HUB and not found_sick:
+                    return self._after_hub(component_id, child, reason, at)
+                elif given_up and child.role != HUB:  # A10
+                    return self._give_up(component_id, child, reason, now)
+                else:
+                    child.state = Due(at, again=True) if found_sick else Idle()
+        if self._stopping:
+            child.state = Idle()  # A7
+        return []
 
-    def _spawn(self, component_id: str, child: _Child, now: float) -> Spawn:
+    def _after_hub(self, component_id: str, child: _Child, reason: str, at: float) -> list[Action]:
+        if not (child.planned and self._config.heal):
+            child.state = Idle()
+            return []
+        child.state = Due(at, again=True)  # A3
+        return [Tell("restarted", component_id, f"noticed dead ({reason}); its node's own hub")]
+
+    def _give_up(self, component_id: str, child: _Child, reason: str, now: float) -> list[Action]:
+        times = child.budget.failed
+        probation_s = self._config.restarts.probation_s
+        why = f"{times} restarts in a row did not help; the last life: {reason}"
+        child.state = Offline(now, why, now + probation_s)
+        what_next = f"it is tried once more in {probation_s:.0f} s"
+        return [
+            Tell("offline", component_id, f"{why}; {what_next}"),
+            Tell(
+                "alert",
+                component_id,
+                f"it is offline: {why}. See why in its log; {what_next}, and at once with "
+                f"`softstate start {component_id}`",
+            ),
+        ]
+
+    def _spawn(self, component_id: str, child: _Child, now: float, *, again: bool) -> Spawn:
         assert not self._stopping
         wall_ms = self._wall_ms + int((now - self._began_at) * 1000)
         incarnation = max(self._incarnations.get(component_id, 0) + 1, wall_ms)  # A2
         self._incarnations[component_id] = incarnation
         child.restarts += 1
+        child.budget.began(now, restart=again)
         child.state = Spawning(incarnation)  # A1
         return Spawn(component_id, child.role, incarnation, child.restarts)
 
@@ -296,7 +356,7 @@ class Agent:
         kill_at = now + self._config.end_s_max
         if isinstance(state, Ending):
             kill_at = min(kill_at, state.kill_at)  # A7: to ask again puts nothing off.
-        child.state = Ending(state.pid, state.incarnation, kill_at, again=False)
+        child.state = Ending(state.pid, state.incarnation, kill_at, "stay")
         if how == "kill":
             return [Signal(state.pid, "kill")]
         # A stopped process gets to see "term" only once it continues.
@@ -307,6 +367,15 @@ class Agent:
         if child is None or not isinstance(child.state, Running):
             return _no_such(component_id)
         return [Signal(child.state.pid, name)]
+
+    def _child(self, component_id: str, seen: int) -> _Child | Refused:
+        """Whom a start or restart is about, known from now on."""
+        if self._stopping:  # A7
+            return Refused("busy", "this node is ending")
+        child = self._children.get(component_id) or self._adopt(component_id)
+        if not isinstance(child, Refused):
+            self._incarnations[component_id] = max(self._incarnations.get(component_id, 0), seen)
+        return child
 
     def _adopt(self, component_id: str) -> _Child | Refused:
         """An id that another node's plan has, or none: any node may run it if it knows the role."""
@@ -320,13 +389,15 @@ class Agent:
             return Refused("unknown", f"{component_id} is at an address of another node")
         if len(self._children) >= self._config.processes_max and not self._forget_one():  # A8
             return Refused("busy", f"this node looks after {len(self._children)} processes already")
-        child = self._children[component_id] = _Child(role, Idle(), restarts=-1)
+        child = self._children[component_id] = _Child(
+            role, Idle(), RestartBudget(self._config.restarts), restarts=-1
+        )
         return child
 
     def _forget_one(self) -> bool:
         """Make room by forgetting a process that ended and is not planned here."""
         for component_id, child in self._children.items():
-            if not child.planned and isinstance(child.state, Idle):
+            if not child.planned and isinstance(child.state, Idle | Disabled | Offline):
                 del self._children[component_id]
                 self._incarnations.pop(component_id, None)
                 return True
@@ -335,10 +406,23 @@ class Agent:
 
 def _due_at(state: State) -> float:
     match state:
-        case Due(at=at) | Ending(kill_at=at):
+        case Due(at=at) | Ending(kill_at=at) | Waiting(until=at) | Offline(try_at=at):
             return at
-        case Idle() | Spawning() | Running():
+        case Idle() | Spawning() | Running() | Disabled():
             return math.inf
+
+
+def _held_back(component_id: str, state: State) -> str:
+    """Why it is restarted for nobody who finds it dead; empty if it is."""
+    match state:
+        case Disabled():
+            return f"{component_id} is disabled: it was ended as asked"
+        case Ending(then="stay"):
+            return f"{component_id} is being ended, as asked"
+        case Offline(reason=reason):
+            return f"{component_id} is offline: {reason}"
+        case _:
+            return ""
 
 
 def _no_such(component_id: str) -> Refused:

@@ -16,6 +16,9 @@ from roles.node import NodeShell
 from roles.output import Output
 from roles.watchdog import REFUSED, REPLACED
 
+SETTLE_S_MAX = 10.0
+"""After a restart, for the hubs to tell what of ours lives elsewhere; mostly it takes a period."""
+
 
 def run_agent(config: Config, node: str, restarts: int) -> int:
     """Serve until told to end; the value is an exit code."""
@@ -39,13 +42,21 @@ def run_agent(config: Config, node: str, restarts: int) -> int:
     try:
         if trouble:
             member.event("degraded", agent_id, trouble)
+        if restarts:
+            how = f"noticed dead, or hung; its watchdog started it again, with all of {node}"
+            member.event("restarted", agent_id, how)
         agent = Agent(
             [planned for planned in components if planned.node == node and planned.role != NODE],
-            AgentConfig(roles=installed_roles() | config.roles.keys(), heal=config.heal),
+            AgentConfig(
+                roles=installed_roles() | config.roles.keys(),
+                heal=config.heal,
+                restarts=config.restarts,
+            ),
             incarnations=incarnations,
             restarts=restarts,
             wall_ms=wall_ms,
             now=now(),
+            settle_s=SETTLE_S_MAX if restarts or incarnations else 0.0,
         )
         NodeShell(member, agent, output, store).run()
     finally:

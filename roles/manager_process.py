@@ -29,7 +29,8 @@ from bus.headers import News
 from bus.lease_timing import timing_of
 from bus.member import Member
 from bus.messages import Exited, Message, Refused
-from bus.process_orders import EndProcess, StartProcess
+from bus.peer_watch import PeerWatch
+from bus.process_orders import RestartProcess
 from bus.replies import Answer
 from bus.server import Call
 from roles.assignment import POLICIES, Assignment
@@ -97,6 +98,7 @@ class ManagerShell:
         self._leading_since: float | None = None
         self._complaint = ""
         self._killing = False
+        self._watch = PeerWatch(member)
         self._declare()
         self._serve()
         member.on_exit(self._heard_exit)
@@ -106,9 +108,11 @@ class ManagerShell:
         loops = [gevent.spawn(self._loop), gevent.spawn(self._ask_store)]
         try:
             self._member.live()
+            self._watch.start()
             self._member.wait()  # M3: raises what broke.
             gevent.with_timeout(RESIGN_S_MAX, self._resign, timeout_value=None)
         finally:
+            self._watch.close()
             gevent.killall(loops)
         if self._op is None:  # Else its thread is still at it.
             self._store.close()
@@ -198,14 +202,23 @@ class ManagerShell:
             return
         self._killing = True
         try:
-            answer = order(self._member, node, EndProcess(process, "kill"), KILL_S_MAX)
+            why = "it has kept the store locked for too long"
+            restart = RestartProcess(process, self._last_life(process), why)
+            answer = order(self._member, node, restart, KILL_S_MAX)
             if isinstance(answer, Refused):
                 self._complain(f"{process} locks the store, but: {answer.reason}, {answer.detail}")
                 return
-            self._member.event("killed", process, "it has kept the store locked for too long")
-            order(self._member, node, StartProcess(process), KILL_S_MAX)
+            self._member.event("killed", process, why)
         finally:
             self._killing = False
+
+    def _last_life(self, process: str) -> int:
+        """Of another manager: as heard, or as the store says, whichever is later."""
+        peer, holder = self._member.liveness.peer(process), self._manager.election.holder
+        heard = 0 if peer is None else peer.incarnation
+        if holder is None or holder.holder != process:
+            return heard
+        return max(heard, holder.incarnation)
 
     def _complain(self, complaint: str) -> None:
         if complaint != self._complaint:

@@ -6,6 +6,7 @@ turn (`roles.telling`).
 """
 
 import logging
+import math
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,20 +17,39 @@ from bus.clock import now
 from bus.config import NODE, Config
 from bus.events import Event, EventRing
 from bus.headers import News
-from bus.member import EVENT_TOPIC, EXIT_TOPIC, Member
-from bus.messages import Exited, Happening, Message, Refused
+from bus.held import HeldTable
+from bus.member import BEACON_TOPIC, EVENT_TOPIC, EXIT_TOPIC, Member
+from bus.messages import Beacon, Exited, Happening, Message, Refused
+from bus.peer_watch import PeerWatch
 from bus.peers import Change
 from bus.process_orders import (
+    CONTROL,
+    HELD_TOPIC,
     EndProcess,
     PauseProcess,
     ProcessDescribed,
+    ProcessesHeld,
+    RestartProcess,
     ResumeProcess,
     StartProcess,
 )
 from bus.replies import Answer
 from bus.server import Call
 from roles import node_vitals
-from roles.agent import Action, Agent, Due, Ending, Report, Running, Signal, Spawn, Spawning
+from roles.agent import Agent
+from roles.agent_states import (
+    Action,
+    Due,
+    Ending,
+    Offline,
+    Report,
+    Running,
+    Signal,
+    Spawn,
+    Spawning,
+    Tell,
+    Waiting,
+)
 from roles.incarnations import remember
 from roles.invoke import environment, softstate
 from roles.messages import (
@@ -48,9 +68,8 @@ from roles.view import cluster_rows, ready_line, told_of
 
 M = TypeVar("M", bound=Message)
 
-CONTROL = "control"
-
 WAIT_S_MAX = 1.0
+SETTLE_PERIODS = 1.25  # By then everybody has said once more that he is there.
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +87,14 @@ class NodeShell:
         self._news = Flag()
         self._ready_said = False
         self._began_at = now()
+        self._held = HeldTable(member.config.beacons.period_s)
+        self._holding = False
+        self._hold_at = -math.inf
+        self._heard_at: float | None = None
+        self._watch = PeerWatch(member, self._restart_ours)
         member.subscribe(EVENT_TOPIC, Happening, self._heard_event)
+        member.subscribe(HELD_TOPIC, ProcessesHeld, self._heard_held)
+        member.subscribe(BEACON_TOPIC, Beacon, self._heard_beacon)
         member.on_change(self._changed)
         node_vitals.declare(member.statistics)
         self._serve()
@@ -78,14 +104,18 @@ class NodeShell:
         loop = gevent.spawn(self._loop)
         try:
             self._member.live()
+            self._watch.start()
             self._member.wait()
         finally:
+            self._watch.close()
             loop.kill()
             self._end_children()
 
     def _loop(self) -> None:
         while True:
+            self._settle()
             self._perform(self._agent.advance(now()))
+            self._say_held()
             for kind, subject, reason in self._telling.due(now()):
                 self._member.event(kind, subject, reason)
             self._say_ready()
@@ -115,7 +145,10 @@ class NodeShell:
                     self._children.signal(pid, name)
                 case Report():
                     self._report(action)
+                case Tell(kind=kind, subject=subject, reason=reason):
+                    self._member.event(kind, subject, reason)
         if actions:
+            self._hold_at = -math.inf  # Others should know at once.
             self._news.set()
 
     def _spawn(self, spawn: Spawn) -> None:
@@ -144,11 +177,28 @@ class NodeShell:
         self._news.set()
 
     def _report(self, report: Report) -> None:
-        exited = Exited(report.id, report.incarnation, report.pid, report.code, report.reason)
+        life = report.id, report.incarnation
+        exited = Exited(*life, report.pid, report.code, report.reason, report.asked)
         self._member.publish(EXIT_TOPIC, exited)
         # The hubs may be what has ended: our own table is told directly.
         self._member.exited(exited)
         self._member.event("exited", report.id, report.reason)
+
+    def _settle(self) -> None:
+        """Before what an earlier agent had is started: does it live elsewhere by now?"""
+        node = self._member.identity.node
+        self._agent.elsewhere({peer.id for peer in self._member.peers() if peer.node != node})
+        settle_s = SETTLE_PERIODS * self._member.config.beacons.period_s
+        if self._heard_at is not None and now() >= self._heard_at + settle_s:
+            self._agent.settled(now())
+
+    def _say_held(self) -> None:
+        """Once a period while we hold anything, and once more when that is over."""
+        held = self._agent.held(now())
+        if (held or self._holding) and now() >= self._hold_at:
+            self._hold_at = now() + self._member.config.beacons.period_s
+            self._holding = bool(held)
+            self._member.publish(HELD_TOPIC, ProcessesHeld(held))
 
     def _remember(self) -> None:
         trouble = remember(self._store, {**self._agent.incarnations, **self._own_incarnation()})
@@ -164,6 +214,7 @@ class NodeShell:
     def _serve(self) -> None:
         on = self._member.server.on
         on(StartProcess, self._start, permission=CONTROL)
+        on(RestartProcess, self._restart, permission=CONTROL)
         on(EndProcess, self._end, permission=CONTROL)
         on(PauseProcess, self._pause, permission=CONTROL)
         on(ResumeProcess, self._resume, permission=CONTROL)
@@ -172,9 +223,33 @@ class NodeShell:
 
     def _start(self, call: Call[StartProcess]) -> Message | Refused:
         component_id = call.message.id
-        peer = self._member.liveness.peer(component_id)
-        seen = 0 if peer is None else peer.incarnation
+        seen = self._seen(component_id)
         return self._asked(call, component_id, self._agent.start(component_id, now(), seen=seen))
+
+    def _restart(self, call: Call[RestartProcess]) -> Message | Refused:
+        return self._restarted(call.message, call.sender)
+
+    def _restart_ours(self, message: RestartProcess) -> ProcessDescribed | Refused:
+        """What we find missing ourselves."""
+        return self._restarted(message, self._member.identity.id)
+
+    def _restarted(self, message: RestartProcess, by: str) -> ProcessDescribed | Refused:
+        component_id = message.id
+        cause = f"{message.cause}; asked for by {by}"
+        seen = self._seen(component_id)
+        life = message.incarnation
+        answer = self._agent.restart(component_id, life, cause, now(), seen=seen)
+        if isinstance(answer, Refused):
+            # No event: who finds it dead finds so again and again, and says it himself.
+            log.info("%s of %s refused to %s: %s", "restart", component_id, by, answer.detail)
+            return answer
+        self._perform(answer)
+        return self._process(component_id)
+
+    def _seen(self, component_id: str) -> int:
+        """The greatest incarnation that was heard of it."""
+        peer = self._member.liveness.peer(component_id)
+        return 0 if peer is None else peer.incarnation
 
     def _end(self, call: Call[EndProcess]) -> Message | Refused:
         component_id, how = call.message.id, call.message.how
@@ -206,14 +281,15 @@ class NodeShell:
                 return ProcessDescribed(component_id, pid, incarnation)
             case Spawning(incarnation=incarnation):
                 return ProcessDescribed(component_id, 0, incarnation)
-            case Due(at=at):
+            case Due(at=at) | Waiting(until=at) | Offline(try_at=at):
                 return ProcessDescribed(component_id, 0, last, max(at - now(), 0.0))
             case _:
                 return ProcessDescribed(component_id, 0, last)
 
     def _describe(self, call: Call[DescribeCluster]) -> Answer:
         asked_at = now()
-        rows = cluster_rows(self._member, asked_at - self._began_at, asked_at)
+        held = self._held.held(asked_at)
+        rows = cluster_rows(self._member, held, asked_at - self._began_at, asked_at)
         return Answer(ClusterDescribed(len(rows.components)), encode_rows(rows))
 
     def _recent_events(self, call: Call[RecentEvents]) -> Answer:
@@ -247,6 +323,18 @@ class NodeShell:
                 heard_at=now(),
             )
         )
+
+    def _heard_held(self, header: News, held: ProcessesHeld) -> None:
+        teller = self._member.liveness.peer(header.sender)
+        ours = header.sender == self._member.identity.id
+        if ours or (teller is not None and teller.role == NODE):
+            self._held.heard(header.sender, held, now())
+
+    def _heard_beacon(self, header: News, beacon: Beacon) -> None:
+        if beacon.state == "live":
+            self._agent.live(header.sender, header.incarnation, now())
+        if self._heard_at is None and header.sender == self._member.identity.id:
+            self._heard_at = now()  # A hub is there: from here on we hear who lives.
 
     def _changed(self, change: Change) -> None:
         self._news.set()

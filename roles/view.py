@@ -1,6 +1,9 @@
 """The cluster as one agent sees it: rows for `softstate status`, events, whether all is live."""
 
 import os
+from collections.abc import Mapping
+
+import msgspec
 
 from bus.config import NODE
 from bus.member import Member
@@ -14,13 +17,15 @@ from bus.peers import (
     Returned,
     Suspected,
 )
+from bus.process_orders import Held
 from roles.messages import ClusterRows, Component
 
 URLS_MAX = 3  # In the line that says ready.
 
 
-def cluster_rows(member: Member, age_s: float, now: float) -> ClusterRows:
-    """Every process that was heard of or is asked for, by role and number; `age_s` is our own."""
+def cluster_rows(member: Member, held: Mapping[str, Held], age_s: float, now: float) -> ClusterRows:
+    """Every process that was heard of or is asked for, by role and number; `held`: what agents
+    hold back; `age_s` is our own."""
     lives = {peer.id: (_row(peer, now), peer.incarnation) for peer in member.liveness.peers()}
     lives[member.identity.id] = (_own_row(member, age_s), member.identity.incarnation)
     for planned in member.config.components():
@@ -29,7 +34,10 @@ def cluster_rows(member: Member, age_s: float, now: float) -> ClusterRows:
         )
         lives.setdefault(planned.id, (missing, 0))
     rows = [lives[component_id] for component_id in sorted(lives, key=_by_number)]
-    return ClusterRows([row for row, _ in rows], [incarnation for _, incarnation in rows])
+    return ClusterRows(
+        [_held_back(row, held.get(row.id)) for row, _ in rows],
+        [incarnation for _, incarnation in rows],
+    )
 
 
 def ready_line(member: Member, elapsed_s: float) -> str:
@@ -85,6 +93,13 @@ def _row(peer: Peer, now: float) -> Component:
         int(peer.statistics.get("rss_bytes", 0)),
         peer.linked,
     )
+
+
+def _held_back(row: Component, held: Held | None) -> Component:
+    """What is not there, and is not meant to be."""
+    if held is None or row.state not in ("dead", "offline"):
+        return row
+    return msgspec.structs.replace(row, state=held.why)
 
 
 def _own_row(member: Member, age_s: float) -> Component:

@@ -7,7 +7,20 @@ from hypothesis import strategies as st
 
 from bus.config import Planned
 from bus.messages import Refused
-from roles.agent import Action, Agent, AgentConfig, Due, Idle, Report, Running, Signal, Spawn
+from bus.process_orders import Held
+from roles.agent import Agent, AgentConfig
+from roles.agent_states import (
+    Action,
+    Disabled,
+    Due,
+    Idle,
+    Offline,
+    Report,
+    Running,
+    Signal,
+    Spawn,
+    Tell,
+)
 
 WALL_MS = 5000
 PLANNED = [Planned("brick-1", "brick", "n1"), Planned("hub-1", "hub", "n1")]
@@ -20,6 +33,7 @@ def new_agent(
     incarnations: dict[str, int] | None = None,
     restarts: int = 0,
     processes_max: int = 10,
+    settle_s: float = 0.0,
 ) -> Agent:
     return Agent(
         PLANNED,
@@ -28,6 +42,7 @@ def new_agent(
         restarts=restarts,
         wall_ms=WALL_MS,
         now=10.0,
+        settle_s=settle_s,
     )
 
 
@@ -53,6 +68,7 @@ def test_a_hub_that_ends_is_reported_and_started_again_unasked() -> None:
     agent = running_agent()
     assert agent.exited("hub-1", 101, -9, now=12.0) == [
         Report("hub-1", 5000, 101, -9, "killed by SIGKILL"),
+        Tell("restarted", "hub-1", "noticed dead (killed by SIGKILL); its node's own hub"),
         Spawn("hub-1", "hub", 7000, restarts=1),
     ]
 
@@ -112,8 +128,9 @@ def test_a_hub_that_keeps_ending_is_started_less_often_but_never_given_up() -> N
     agent = running_agent()
     now, pid, waits = 10.0, 101, []
     for _ in range(12):
-        report, *spawns = agent.exited("hub-1", pid, 1, now)
+        report, told, *spawns = agent.exited("hub-1", pid, 1, now)
         assert isinstance(report, Report)
+        assert isinstance(told, Tell)
         if not spawns:
             waits.append(agent.wake_at - now)
             now = agent.wake_at
@@ -153,7 +170,7 @@ def test_what_was_asked_to_end_is_killed_when_it_does_not_and_stays_ended() -> N
     assert agent.advance(23.0) == [Signal(101, "kill")]
     assert agent.advance(23.0) == []
     assert agent.exited("hub-1", 101, -9, now=23.1) == [
-        Report("hub-1", 5000, 101, -9, "killed by SIGKILL, as asked")
+        Report("hub-1", 5000, 101, -9, "killed by SIGKILL, as asked", asked=True)
     ]
     assert agent.wake_at == math.inf
 
@@ -171,7 +188,7 @@ def test_a_start_asked_for_while_it_ends_follows_the_end_without_a_wait() -> Non
     agent.end("brick-1", "kill", now=20.0)
     assert agent.start("brick-1", now=20.0) == []
     assert agent.exited("brick-1", 102, -9, now=20.1) == [
-        Report("brick-1", 5000, 102, -9, "killed by SIGKILL, as asked"),
+        Report("brick-1", 5000, 102, -9, "killed by SIGKILL, as asked", asked=True),
         Spawn("brick-1", "brick", 15_100, restarts=1),
     ]
 
@@ -245,6 +262,7 @@ def test_a_process_that_could_not_be_started_is_as_one_that_ended_at_once() -> N
     ]
     assert agent.failed("hub-1", 5000, "out of memory", now=10.0) == [
         Report("hub-1", 5000, 0, 1, "out of memory"),
+        Tell("restarted", "hub-1", "noticed dead (out of memory); its node's own hub"),
         Spawn("hub-1", "hub", 5001, restarts=1),
     ]
 
@@ -259,7 +277,7 @@ def test_stop_ends_everything_and_starts_nothing() -> None:  # A7
     ]
     assert agent.start("brick-1", now=20.0) == Refused("busy", "this node is ending")
     assert agent.exited("hub-1", 101, 0, now=20.1) == [
-        Report("hub-1", 5000, 101, 0, "ended by itself, as asked")
+        Report("hub-1", 5000, 101, 0, "ended by itself, as asked", asked=True)
     ]
     assert not agent.finished
     assert agent.advance(23.0) == [Signal(102, "kill")]
@@ -288,6 +306,196 @@ def test_stop_forgets_a_promised_restart() -> None:  # A7
     assert agent.states()["brick-1"] == Idle()
 
 
+# Restarts, as peers and Pinpoint order them.
+
+
+def test_what_peers_find_dead_is_started_and_said() -> None:
+    agent = running_agent()
+    agent.exited("brick-1", 102, -9, now=20.0)
+    assert agent.restart("brick-1", 5000, "noticed dead", now=21.0) == [
+        Tell("restarted", "brick-1", "noticed dead"),
+        Spawn("brick-1", "brick", 16_000, restarts=1),
+    ]
+
+
+def test_a_restart_asked_for_twice_late_or_by_several_is_one_restart() -> None:  # A9
+    agent = running_agent()
+    agent.exited("brick-1", 102, -9, now=20.0)
+    [_, spawn] = acted(agent.restart("brick-1", 5000, "noticed dead", now=21.0))
+    assert agent.restart("brick-1", 5000, "noticed dead", now=21.0) == []
+    assert isinstance(spawn, Spawn)
+    agent.started("brick-1", spawn.incarnation, 103, now=21.0)
+    assert agent.restart("brick-1", 5000, "noticed dead", now=22.0) == []
+    assert agent.states()["brick-1"] == Running(103, spawn.incarnation)
+
+
+def test_a_life_that_runs_and_is_to_be_over_is_killed_and_followed_by_the_next() -> None:  # A9
+    agent = running_agent()
+    assert agent.restart("brick-1", 5000, "it hangs", now=90.0) == [
+        Tell("restarted", "brick-1", "it hangs"),
+        Signal(102, "kill"),
+    ]
+    assert agent.restart("brick-1", 5000, "it hangs", now=90.0) == []
+    assert agent.exited("brick-1", 102, -9, now=90.1) == [
+        Report("brick-1", 5000, 102, -9, "killed by SIGKILL"),
+        Spawn("brick-1", "brick", 85_100, restarts=1),
+    ]
+
+
+def test_a_life_older_than_the_one_to_be_over_is_killed_too() -> None:  # A9
+    agent = running_agent()
+    [_, signal] = acted(agent.restart("brick-1", 7000, "noticed dead", now=20.0))
+    assert signal == Signal(102, "kill")
+    assert agent.exited("brick-1", 102, -9, now=20.0)[-1] == Spawn(
+        "brick-1", "brick", 15_000, restarts=1
+    )
+
+
+def test_what_was_ended_on_purpose_is_held_back_from_peers_until_a_person_starts_it() -> None:
+    agent = running_agent()  # A10
+    agent.end("brick-1", "term", now=20.0)
+    ending = Refused("failed", "brick-1 is being ended, as asked")
+    assert agent.restart("brick-1", 5000, "noticed gone", now=20.0) == ending
+    agent.exited("brick-1", 102, 0, now=20.5)
+    disabled = Refused("failed", "brick-1 is disabled: it was ended as asked")
+    assert agent.restart("brick-1", 5000, "noticed gone", now=21.0) == disabled
+    assert agent.held(22.5) == [Held("brick-1", "disabled", "it was ended as asked", 2.0)]
+    assert agent.start("brick-1", now=23.0) == [Spawn("brick-1", "brick", 18_000, restarts=1)]
+    assert agent.held(23.0) == []
+
+
+def test_what_fails_again_after_each_restart_is_offline_after_the_third() -> None:  # A10
+    agent, now = failing_agent(times=3)
+    why = "3 restarts in a row did not help; the last life: exit code 1"
+    assert agent.states()["brick-1"] == Offline(now, why, now + 600.0)
+    assert agent.restart("brick-1", 99, "noticed dead", now) == Refused(
+        "failed", f"brick-1 is offline: {why}"
+    )
+    assert agent.held(now + 5.0) == [Held("brick-1", "offline", why, 5.0)]
+
+
+def test_a_person_is_told_what_is_offline_why_and_what_to_do() -> None:
+    agent, now = failing_agent(times=2)
+    [_, spawn] = acted(agent.restart("brick-1", 99, "noticed dead", now))
+    assert isinstance(spawn, Spawn)
+    agent.started("brick-1", spawn.incarnation, 999, now)
+    why = "3 restarts in a row did not help; the last life: killed by SIGSEGV"
+    assert agent.exited("brick-1", 999, -11, now + 1.0)[1:] == [
+        Tell("offline", "brick-1", f"{why}; it is tried once more in 600 s"),
+        Tell(
+            "alert",
+            "brick-1",
+            f"it is offline: {why}. See why in its log; it is tried once more in 600 s, and at "
+            "once with `softstate start brick-1`",
+        ),
+    ]
+
+
+def test_what_is_offline_is_tried_once_after_its_probation_and_once_more_after_the_next() -> None:
+    agent, now = failing_agent(times=3)  # A3
+    for _ in range(3):
+        assert agent.wake_at == now + 600.0
+        assert agent.advance(now + 599.0) == []
+        [spawn] = spawned(agent.advance(now + 600.0))
+        now += 601.0
+        agent.started("brick-1", spawn.incarnation, 900, now)
+        agent.exited("brick-1", 900, 1, now)
+        assert isinstance(agent.states()["brick-1"], Offline)
+
+
+def test_a_trial_that_lasts_clears_all_that_was_before() -> None:
+    agent, now = failing_agent(times=3)
+    [spawn] = spawned(agent.advance(now + 600.0))
+    now += 600.0
+    agent.started("brick-1", spawn.incarnation, 900, now)
+    agent.live("brick-1", spawn.incarnation, now)
+    agent.exited("brick-1", 900, 1, now + 6.0)
+    assert agent.states()["brick-1"] == Idle()
+
+
+def test_a_person_who_starts_what_is_offline_clears_all_that_was_before() -> None:
+    agent, now = failing_agent(times=3)
+    [spawn] = spawned(agent.start("brick-1", now + 60.0))
+    agent.started("brick-1", spawn.incarnation, 900, now + 60.0)
+    agent.exited("brick-1", 900, 1, now + 60.0)
+    assert agent.states()["brick-1"] == Idle()
+
+
+def test_what_is_killed_again_and_again_by_somebody_is_not_offline_if_it_lives_in_between() -> None:
+    agent, pid, incarnation, now = running_agent(), 102, 5000, 10.0
+    for _ in range(20):
+        agent.live("brick-1", incarnation, now + 1.0)
+        now += 6.5
+        agent.exited("brick-1", pid, -9, now)
+        [spawn] = spawned(agent.restart("brick-1", incarnation, "noticed dead", now))
+        pid, incarnation = pid + 1, spawn.incarnation
+        agent.started("brick-1", incarnation, pid, now)
+    assert agent.states()["brick-1"] == Running(pid, incarnation)
+
+
+def test_a_hub_that_hangs_after_each_restart_is_never_offline() -> None:  # A10
+    agent, pid, incarnation, now = running_agent(), 101, 5000, 20.0
+    for _ in range(5):
+        agent.restart("hub-1", incarnation, "it hangs", now)
+        [spawn] = spawned(agent.exited("hub-1", pid, -9, now))
+        pid, incarnation = pid + 100, spawn.incarnation
+        agent.started("hub-1", incarnation, pid, now)
+    assert agent.states()["hub-1"] == Running(pid, incarnation)
+
+
+def test_after_its_own_restart_it_waits_for_news_of_what_may_live_elsewhere() -> None:
+    agent = new_agent(settle_s=3.0)
+    assert spawned(agent.advance(10.0)) == [Spawn("hub-1", "hub", 5000, restarts=0)]
+    assert agent.restart("brick-1", 4000, "noticed dead", now=11.0) == []
+    assert agent.advance(12.9) == []
+    assert agent.wake_at == 13.0
+    assert agent.advance(13.0) == [Spawn("brick-1", "brick", 8000, restarts=0)]
+
+
+def test_after_its_own_restart_it_leaves_alone_what_lives_elsewhere() -> None:
+    agent = new_agent(settle_s=3.0)
+    agent.advance(10.0)
+    agent.elsewhere({"brick-1", "brick-7"})
+    assert agent.advance(13.0) == []
+    assert agent.states()["brick-1"] == Idle()
+
+
+def test_it_waits_no_longer_than_until_everybody_was_heard() -> None:
+    agent = new_agent(settle_s=3.0)
+    agent.advance(10.0)
+    agent.settled(11.0)
+    assert agent.advance(11.0) == [Spawn("brick-1", "brick", 6000, restarts=0)]
+
+
+def test_what_is_held_here_and_lives_elsewhere_is_no_longer_held() -> None:
+    agent = running_agent()
+    agent.end("brick-1", "kill", now=20.0)
+    agent.exited("brick-1", 102, -9, now=20.0)
+    assert agent.states()["brick-1"] == Disabled(20.0)
+    agent.elsewhere({"brick-1"})
+    assert agent.states()["brick-1"] == Idle()
+
+
+def failing_agent(times: int) -> tuple[Agent, float]:
+    """brick-1 failed at once after each of so many restarts; and when that was."""
+    agent, pid, now = running_agent(), 102, 10.0
+    agent.exited("brick-1", pid, 1, now)
+    for _ in range(times):
+        now += 40.0  # So far apart that no start has to wait.
+        pid += 1
+        [spawn] = spawned(agent.restart("brick-1", 5000, "noticed dead", now))
+        agent.started("brick-1", spawn.incarnation, pid, now)
+        agent.live("brick-1", spawn.incarnation, now + 1.0)
+        now += 2.0
+        agent.exited("brick-1", pid, 1, now)
+    return agent, now
+
+
+def acted(answer: list[Action] | Refused) -> list[Action]:
+    assert isinstance(answer, list)
+    return answer
+
+
 def spawned(answer: list[Action] | Refused) -> list[Spawn]:
     assert isinstance(answer, list)
     return [action for action in answer if isinstance(action, Spawn)]
@@ -310,6 +518,10 @@ class Shell:
         match event:
             case "start":
                 self.perform(self.agent.start(component_id, self.now))
+            case "restart":
+                self.restart(component_id, self.newest.get(component_id, 0) - 1)
+            case "sick":
+                self.restart(component_id, self.newest.get(component_id, 0))
             case "term":
                 self.perform(self.agent.end(component_id, "term", self.now))
             case "kill":
@@ -323,6 +535,15 @@ class Shell:
                 self.perform(self.agent.stop(self.now))
             case _:
                 self.perform(self.agent.advance(self.now))
+
+    def restart(self, component_id: str, incarnation: int) -> None:
+        before = self.pids.get(component_id)
+        held = {each.id for each in self.agent.held(self.now)}
+        answer = self.agent.restart(component_id, incarnation, "found sick", self.now)
+        assert isinstance(answer, Refused) or component_id not in held  # A10
+        if incarnation < self.newest.get(component_id, 0) and before is not None:
+            assert answer == [] or isinstance(answer, Refused)  # A9
+        self.perform(answer)
 
     def exit(self, component_id: str) -> None:
         if pid := self.pids.pop(component_id, None):
@@ -338,6 +559,8 @@ class Shell:
                 case Report(id=component_id, incarnation=incarnation):
                     assert component_id not in self.pids
                     assert incarnation == self.newest[component_id]
+                case Tell():
+                    pass
 
     def _spawn(self, spawn: Spawn) -> None:
         assert not self.stopped
@@ -352,7 +575,9 @@ class Shell:
         self.perform(self.agent.started(spawn.id, spawn.incarnation, self._pid_last, self.now))
 
 
-EVENTS = st.sampled_from(["start", "term", "kill", "exit", "pause", "advance", "fail", "stop"])
+EVENTS = st.sampled_from(
+    ["start", "restart", "sick", "term", "kill", "exit", "pause", "advance", "fail", "stop"]
+)
 IDS = st.sampled_from(["hub-1", "brick-1", "brick-9"])
 
 
