@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 COMPILED := $(VENV)/.compiled
 BUSIEST := $(addprefix bus/,clock.py frames.py outbox.py pending.py delay.py pump.py client.py \
 	server.py) $(addprefix roles/,admission.py brick.py brick_inbox.py brick_view.py limiter.py \
-	session_request.py session_tables.py session_tally.py)
+	session_request.py session_tables.py session_tally.py sightings.py)
 EXTRAS := cluster,load,bench,dev
 
 .DEFAULT_GOAL := help

@@ -17,6 +17,7 @@ from typing import Literal
 from bus.config_shape import BRICK
 from bus.peers import Peer
 from roles.limiter import Limiter
+from roles.sightings import Sighting
 
 HAND_OVER_S = 60.0
 """A brick that said goodbye may leave its tables to its next life for so long."""
@@ -48,17 +49,19 @@ class Brick:
         "limiter",
         "node",
         "number",
+        "sighting",
         "tried_at",
         "unheard_since",
     )
 
-    def __init__(self, peer: Peer, number: int, limiter: Limiter) -> None:
+    def __init__(self, peer: Peer, number: int, limiter: Limiter, sighting: Sighting) -> None:
         self.number = number
         self.id = peer.id
         self.incarnation = peer.incarnation
         self.endpoint = peer.endpoint
         self.node = peer.node
         self.limiter = limiter
+        self.sighting = sighting
         self.data_incarnation = int(peer.statistics.get(DATA_INCARNATION, 0))
         """0: not known yet."""
         self.is_suspect = False
@@ -74,6 +77,7 @@ class Brick:
 
     def asked(self, now: float) -> None:
         """One more is in flight."""
+        self.sighting.asked += 1
         if self.unheard_since == inf or (
             self.limiter.in_flight <= 1 and now > self.tried_at + UNASKED_S
         ):
@@ -91,8 +95,15 @@ class Brick:
 
 
 class BrickView:
-    def __init__(self, new_limiter: Callable[[], Limiter], random: Random) -> None:
+    def __init__(
+        self,
+        new_limiter: Callable[[], Limiter],
+        random: Random,
+        sighting_of: Callable[[str, int], Sighting] = Sighting,
+    ) -> None:
+        """`sighting_of` an id and an incarnation: where to count what is asked of that life."""
         self._new_limiter = new_limiter
+        self._sighting_of = sighting_of
         self._random = random.random
         self.live: dict[int, Brick] = {}
         """By number: brick-7 is 7. The suspect are among them, as they may have copies."""
@@ -114,7 +125,8 @@ class BrickView:
                 continue
             brick = self.live.get(number)
             if brick is None or brick.incarnation != peer.incarnation:
-                brick = Brick(peer, number, self._new_limiter())  # B2
+                sighting = self._sighting_of(peer.id, peer.incarnation)
+                brick = Brick(peer, number, self._new_limiter(), sighting)  # B2
             brick.data_incarnation = int(peer.statistics.get(DATA_INCARNATION, 0))
             brick.is_suspect = peer.state == "suspect"
             live[number] = brick

@@ -46,6 +46,10 @@ class SessionRequest(FanOut[SessionAnswer]):
         self._spares = spares
         self._forced = forced
         self._asked: dict[str, Brick] = {}
+        self._sent_at = 0.0
+        self._spare_at = 0.0
+        self._spare: Sequence[Brick] = ()
+        """Those asked later than the rest, and when."""
         self._everyone: list[Brick] = []
         self._sleeper: greenlet | None = None
         self._is_settled = False
@@ -84,6 +88,10 @@ class SessionRequest(FanOut[SessionAnswer]):
 
     def _send(self, bricks: Sequence[Brick], due_s: float = math.inf) -> None:
         endpoints, tally, sent_at = [], self._tally, now()
+        if self._spare:
+            self._spare_at = sent_at
+        else:
+            self._sent_at = sent_at
         for brick in bricks:
             if brick.endpoint in self._asked:
                 tally.add(brick, _NOT_THERE)
@@ -133,11 +141,15 @@ class SessionRequest(FanOut[SessionAnswer]):
         heard_at = now()
         if not isinstance(outcome, Refused):
             brick.limiter.release("answered", outcome.queued_s, heard_at)
+            is_spare = self._spare and brick in self._spare
+            brick.sighting.answer(heard_at - (self._spare_at if is_spare else self._sent_at))
         elif is_full(outcome):
             brick.limiter.release("answered", 0.0, heard_at)  # It has time, and no memory.
+            brick.sighting.refused += 1
             self._bricks.note_full(brick, heard_at)
         else:
             brick.limiter.release("refused", 0.0, heard_at)
+            brick.sighting.refused += 1
         brick.heard(heard_at)
         tally = self._tally
         tally.awaited = len(self._asked)
@@ -162,6 +174,7 @@ class SessionRequest(FanOut[SessionAnswer]):
         self._reach(Stage.END, due_at)
         for brick in self._asked.values():
             brick.limiter.release("silent", 0.0, due_at)
+            brick.sighting.silent += 1
             brick.tried_at = due_at
         self._end()
         return None
@@ -192,14 +205,15 @@ class SessionRequest(FanOut[SessionAnswer]):
         released_at = now()
         for brick in bricks:
             brick.limiter.release("answered", 0.0, released_at)
+            brick.sighting.asked -= 1
             brick.heard(released_at)
 
     def _hedge(self) -> None:
         spares, self._spares = self._spares, None
         assert spares is not None
-        more = spares(self._everyone)
-        if more:
-            self._send(more)
+        self._spare = spares(self._everyone)
+        if self._spare:
+            self._send(self._spare)
 
     def _settle_if_due(self) -> None:
         if not self._is_settled and self._tally.is_settled:

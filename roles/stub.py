@@ -64,6 +64,7 @@ from roles.cookie import (
 )
 from roles.key_ring_file import KeyRingFile
 from roles.limiter import limiter_of
+from roles.seen_news import seen_news_of
 from roles.session_crypt import ValueCrypt, sealed_by
 from roles.session_messages import (
     SESSION,
@@ -132,7 +133,6 @@ class Stub:
         self._ring = KeyRingFile(ring_path, self._config.application)
         self._crypt = ValueCrypt(os.urandom) if self._config.encrypt else None
         limiter = self._config.limiter if self._config.protection else "none"
-        self._bricks = BrickView(partial(limiter_of, limiter, self._timeout_s), SystemRandom())
         self._admission = Admission()
         self._ended: dict[str, int] = {}  # The life of each brick that is over for certain.
         self._closed = False
@@ -140,6 +140,13 @@ class Stub:
         self._joined_at = now()
         self._changed = Event()
         self._count = _counts_of(self._member)
+        self._seen = seen_news_of(self._member)
+        self._bricks = BrickView(
+            partial(limiter_of, limiter, self._timeout_s),
+            SystemRandom(),
+            self._seen.sightings.of,
+        )
+        self._seen.add(self._bricks)
         self._member.on_change(self._heard)
         try:
             self._update()
@@ -315,6 +322,7 @@ class Stub:
         if not self._closed:
             self._closed = True
             self._member.off_change(self._heard)
+            self._seen.remove(self._bricks)
             self._cluster.release()
 
     # Whom to ask.

@@ -11,11 +11,12 @@ from roles.brick_view import Brick
 from roles.limiter import Unlimited
 from roles.session_messages import FULL, HANDING_OVER, SessionAnswer, checksum_of
 from roles.session_tally import Quorum, ReadTally, Stage, WriteTally
+from roles.sightings import Sighting
 from tests.roles.test_brick_view import peer
 
 BUSY = Refused("busy")
 A, B, C, D = (
-    Brick(peer(number, node), number, Unlimited())
+    Brick(peer(number, node), number, Unlimited(), Sighting(f"brick-{number}", 1))
     for number, node in ((1, "n1"), (2, "n1"), (3, "n2"), (4, "n1"))
 )
 
