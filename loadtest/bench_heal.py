@@ -18,7 +18,7 @@ from bus.clock import now
 from bus.config_shape import BRICK
 from loadtest import machine
 from loadtest.heal_field import HealField, Load
-from loadtest.heal_requests import VERBS, Carried, Injure, TownAsked, Verb
+from loadtest.heal_requests import PAPERS, Carried, Injure, TownAsked, Verb
 from loadtest.heal_score import FalseRestart, Trial, false_restarts, row, trials
 
 COUNTS = {"hub": 2, "manager": 2, "brick": 6, "pinpoint": 1}
@@ -73,8 +73,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """A directory to copy Pinpoint's records to."""
 
 
-FULL = Pace(runs=dict.fromkeys(VERBS, 10))
-QUICK = Pace(runs={**dict.fromkeys(VERBS, 2), "image": 1, "leak": 1}, settle_s=3.0)
+FULL = Pace(runs=dict.fromkeys(PAPERS, 10))
+QUICK = Pace(runs={**dict.fromkeys(PAPERS, 2), "image": 1, "leak": 1}, settle_s=3.0)
 
 
 def bench(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:  # noqa: FBT001
@@ -126,7 +126,7 @@ def hurt(
         progress(f"not whole: {', '.join(missing)}")
     gevent.sleep(pace.settle_s)
     find_s_max = FIND_S_MAX_OF.get(verb, FIND_S_MAX)
-    injury = field.injure(Injure(verb, victim, AMOUNTS.get(verb, 0.0), find_s_max))
+    (injury,) = field.injure(Injure(verb, [victim], AMOUNTS.get(verb, 0.0), find_s_max))
     if injury.refused:
         progress(f"{verb} {victim}: {injury.detail}")
         return

@@ -22,6 +22,7 @@ from loadtest.heal_requests import (
     Cure,
     HowFar,
     Injure,
+    Injured,
     Injury,
     KeepRecords,
     Notice,
@@ -145,15 +146,18 @@ class HealField:
 
     # The cluster.
 
-    def injure(self, injure: Injure) -> Injury:
-        injury = msgspec.convert(self._ask(injure), Injury)
-        self.injuries.append(injury)
-        return injury
+    def injure(self, injure: Injure) -> list[Injury]:
+        """The lives that suffer from it."""
+        return self._injured(injure)
 
-    def cure(self, component_id: str) -> Injury:
-        injury = msgspec.convert(self._ask(Cure(component_id)), Injury)
-        self.injuries.append(injury)
-        return injury
+    def cure(self, component_id: str) -> None:
+        """End what was done to it and not found."""
+        self._injured(Cure(component_id))
+
+    def _injured(self, order: Injure | Cure) -> list[Injury]:
+        injuries = msgspec.convert(self._ask(order), Injured).injuries
+        self.injuries += injuries
+        return injuries
 
     def await_next(self, injury: Injury, timeout_s: float) -> Sequence[str]:
         """Who does not see its next life live; nobody, if all went well."""

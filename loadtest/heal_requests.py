@@ -10,8 +10,10 @@ import msgspec
 from bus.config_shape import Preset
 from bus.messages import State
 
-Verb = Literal["crash", "hang", "flip", "image", "drop", "slow", "leak"]
-VERBS: tuple[Verb, ...] = ("crash", "hang", "flip", "image", "drop", "slow", "leak")
+Verb = Literal[
+    "crash", "hang", "flip", "image", "drop", "slow", "leak", "clock", "disk", "node", "cure"
+]
+PAPERS: tuple[Verb, ...] = ("crash", "hang", "flip", "image", "drop", "slow", "leak")
 """The faults of the paper, and the leak that it only hopes to find."""
 
 
@@ -24,6 +26,8 @@ class TownAsked(msgspec.Struct, frozen=True, kw_only=True):
     preset: Preset = "lan"
     settings: dict[str, Any] = {}
     """Of its configuration."""
+    seed: int = 0
+    """What chance hurts it by."""
 
 
 class TownUp(msgspec.Struct, frozen=True):
@@ -35,16 +39,18 @@ class TownUp(msgspec.Struct, frozen=True):
 
 
 class Injure(msgspec.Struct, frozen=True, tag="injure"):
-    """To the cluster's process: hurt `id`. The answer is an `Injury`."""
+    """To the cluster's process: hurt all of these at once. The answer is `Injured`."""
 
-    verb: str
-    id: str
+    verb: Verb
+    ids: list[str]
+    """Components; names of nodes for the verb `node`."""
     amount: float = 0.0
-    duration_s: float = 60.0
+    """In the unit of the verb; see `loadtest.heal_town`."""
+    for_s: float = 60.0
 
 
 class Cure(msgspec.Struct, frozen=True, tag="cure"):
-    """To it: nobody found `id`, so have that life ended and the next begin. Answer: `Injury`."""
+    """To it: nobody found `id`, so have that life ended and the next begin. Answer: `Injured`."""
 
     id: str
 
@@ -87,13 +93,18 @@ class ToTown(msgspec.Struct, frozen=True):
 class Injury(msgspec.Struct, frozen=True):
     """What was done to one life, and when."""
 
-    verb: str
+    verb: Verb
     id: str
     incarnation: int
     at: float
     detail: str = ""
     refused: bool = False
     """It could not be done; `detail` says why."""
+
+
+class Injured(msgspec.Struct, frozen=True):
+    injuries: list[Injury]
+    """One for each life that suffers from it: with an agent its whole node does."""
 
 
 class Notice(msgspec.Struct, frozen=True):

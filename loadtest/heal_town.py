@@ -5,11 +5,10 @@ the eyes of every node agent. It never starts anything itself, but for `Cure`: w
 the cluster brings back.
 """
 
-import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from bus.config_shape import NODE
 from bus.errors import BusError
 from bus.headers import News as NewsHeader
 from bus.member import EVENT_TOPIC, Member
-from bus.messages import Exited, Happening, InjectFault, Pong, Refused
+from bus.messages import Exited, Happening, Refused
 from bus.peers import Peer
 from bus.process_orders import RestartProcess
 from bus.replies import Reply
@@ -34,6 +33,7 @@ from loadtest.heal_requests import (
     AwaitWhole,
     Cure,
     Injure,
+    Injured,
     Injury,
     KeepRecords,
     Notice,
@@ -42,20 +42,23 @@ from loadtest.heal_requests import (
     ToTown,
     TownAsked,
     TownUp,
+    Verb,
 )
 from loadtest.sightings import Sightings
+from roles.chaos import Chaos
+from roles.chaos_injected import Injected
 from roles.messages import ClusterDescribed, ClusterRows, DescribeCluster, decode_rows
 from roles.testing import LocalCluster
 
 LOOK_S = 0.1
 ASK_S_MAX = 5.0
 EYES_S_MAX = 1.0
-SIGNALS = {"crash": signal.SIGKILL, "hang": signal.SIGSTOP}
 
 
 class Town:
-    def __init__(self, local: LocalCluster) -> None:
+    def __init__(self, local: LocalCluster, chaos: Chaos) -> None:
         self._cluster = local.cluster
+        self._chaos = chaos
         self._member: Member = local.cluster.member()
         self._planned = local.cluster.config.components()
         self._sightings = Sightings(self._member, "town")
@@ -80,42 +83,58 @@ class Town:
 
     # What is done to it.
 
-    def _injure(self, injure: Injure) -> Injury:
-        peer = self._member.liveness.peer(injure.id)
-        if peer is None or peer.state != "live":
-            return Injury(injure.verb, injure.id, 0, now(), "it is not live", refused=True)
+    def _injure(self, injure: Injure) -> Injured:
+        lives = self._suffering(injure)
+        at, trouble, detail = now(), "", ""
         try:
-            if injure.verb in SIGNALS:
-                trouble = self._signal(peer, SIGNALS[injure.verb])
-            else:
-                trouble = self._inject(peer, injure)
-        except (BusError, OSError) as error:
+            detail = self._made(injure).detail
+        except BusError as error:
             trouble = str(error)
-        return Injury(injure.verb, peer.id, peer.incarnation, now(), trouble, refused=bool(trouble))
-
-    def _signal(self, peer: Peer, number: signal.Signals) -> str:
-        """Only ever a process of this cluster: one that an agent of it started."""
-        if peer.linked or not any(each.id == peer.id for each in self._planned):
-            return "it is not ours"
-        os.kill(peer.pid, number)
-        return ""
-
-    def _inject(self, peer: Peer, injure: Injure) -> str:
-        message = msgspec.convert(
-            ("inject-fault", injure.verb, injure.amount, injure.duration_s), InjectFault
+        return Injured(
+            [
+                Injury(injure.verb, *life, at, trouble or detail, refused=bool(trouble))
+                for life in lives
+            ]
         )
-        reply = self._member.client.ask(peer.endpoint, message, expect=Pong, timeout_s=ASK_S_MAX)
-        return "" if isinstance(reply, Reply) else f"{reply.reason} {reply.detail}"
 
-    def _cure(self, component_id: str) -> Injury:
+    def _made(self, injure: Injure) -> Injected:
+        chaos, amount, for_s = self._chaos, injure.amount, injure.for_s
+        verbs: dict[Verb, Callable[..., Injected]] = {
+            "crash": chaos.crash,
+            "hang": partial(chaos.hang, for_s=for_s),
+            "flip": partial(chaos.flip_value, count=int(amount)),
+            "image": chaos.flip_image,
+            "drop": partial(chaos.drop, for_s=for_s, share=amount),
+            "slow": partial(chaos.slow, for_s=for_s, seconds=amount),
+            "leak": partial(chaos.leak, for_s=for_s, bytes_per_s=amount),
+            "clock": partial(chaos.clock, for_s=for_s, ahead_s=amount),
+            "disk": partial(chaos.disk, for_s=for_s),
+            "node": partial(chaos.node, for_s=for_s),
+        }
+        return verbs[injure.verb](*injure.ids)
+
+    def _suffering(self, injure: Injure) -> list[tuple[str, int]]:
+        """The lives that may end because of it: all of a node, with its agent."""
+        nodes = {each.node for each in self._planned if each.id in injure.ids and each.role == NODE}
+        nodes |= set(injure.ids) & self._cluster.config.nodes.keys()
+        named = [each.id for each in self._planned if each.id in injure.ids]
+        others = [each.id for each in self._planned if each.node in nodes]
+        return [(each, self._incarnation(each)) for each in dict.fromkeys([*named, *others])]
+
+    def _incarnation(self, component_id: str) -> int:
         peer = self._member.liveness.peer(component_id)
-        incarnation = 0 if peer is None else peer.incarnation
+        return 0 if peer is None else peer.incarnation
+
+    def _cure(self, component_id: str) -> Injured:
+        incarnation = self._incarnation(component_id)
         node = next(each.node for each in self._planned if each.id == component_id)
         message = RestartProcess(component_id, incarnation, "the benchmark is done with it")
         at = now()
         answer = order(self._member, node, message, ASK_S_MAX)
         detail = answer.detail if isinstance(answer, Refused) else ""
-        return Injury("cure", component_id, incarnation, at, detail, refused=bool(detail))
+        return Injured(
+            [Injury("cure", component_id, incarnation, at, detail, refused=bool(detail))]
+        )
 
     # How it looks.
 
@@ -190,10 +209,9 @@ def main(asked_text: str) -> None:
     """Be up until the benchmark hangs up."""
     asked = msgspec.json.decode(asked_text, type=TownAsked)
     counts: dict[str, Any] = dict(asked.counts)
-    with LocalCluster(
-        nodes=asked.nodes, preset=asked.preset, settings=asked.settings, **counts
-    ) as local:
-        town = Town(local)
+    local = LocalCluster(nodes=asked.nodes, preset=asked.preset, settings=asked.settings, **counts)
+    with local, Chaos(local.cluster, seed=asked.seed) as chaos:
+        town = Town(local, chaos)
         planned = local.cluster.config.components()
         tell(TownUp(local.cluster.config.source, {each.id: each.role for each in planned}))
         answer_all(ToTown, town.obey, read_line)
