@@ -21,7 +21,7 @@ def lose(pid: int, table: str, share: float, sender: str = "") -> None:
     chance = "" if share >= 1 else f"numgen random mod 1000 < {share * 1000:.0f}"
     # F2: in the hook of what arrives.
     chain = f"type filter hook input priority 0; policy accept; {who} {chance} counter drop;"
-    _nft(pid, f"table inet {table} {{ chain arriving {{ {chain} }} }}\n", "-f", "-")
+    _nft(pid, f"table inet {table} {{\n chain arriving {{ {chain} }}\n}}\n", "-f", "-")
 
 
 def check_namespace(pid: int, node: str) -> None:

@@ -145,11 +145,14 @@ class Host:
 class Hosts:
     """Several hosts on one wire, from `with` to its end."""
 
-    def __init__(self, names: Sequence[str], network: str = "10.77.0") -> None:
+    def __init__(
+        self, names: Sequence[str], network: str = "10.77.0", addresses: Sequence[str] = ()
+    ) -> None:
+        """`addresses`: of each, all in one /24; the first ones of `network` unless given."""
         assert 0 < len(names) <= HOSTS_MAX, "an address for each"
         assert len(set(names)) == len(names), "names tell hosts apart"
-        self._names = list(names)
-        self._network = network
+        numbered = [f"{network}.{number}" for number in range(1, len(names) + 1)]
+        self._addresses = dict(zip(names, addresses or numbered, strict=True))
         self._hosts: dict[str, Host] = {}
         self._stack = ExitStack()
 
@@ -158,8 +161,8 @@ class Hosts:
             bridge = stack.enter_context(closing(Host("bridge", "")))
             bridge.must([program("ip"), "link", "add", "wire", "type", "bridge"])
             bridge.must([program("ip"), "link", "set", "wire", "up"])
-            for number, name in enumerate(self._names, start=1):
-                host = stack.enter_context(closing(Host(name, f"{self._network}.{number}")))
+            for number, (name, address) in enumerate(self._addresses.items(), start=1):
+                host = stack.enter_context(closing(Host(name, address)))
                 _connect(bridge, host, f"port{number}")
                 self._hosts[name] = host
             self._stack = stack.pop_all()

@@ -29,12 +29,12 @@ SHELLS = {
         parent peer_watch pump role_process server shared_file vitals""",
     "roles": """agent_process brick brick_roll chaos chaos_filters chaos_guard chaos_injected
         chaos_inside chaos_keeper chaos_processes cluster fence_redis fence_sql hand_over_file
-        hosts hub hub_ports hub_watch incarnations inquiry invoke key_ring_file lease_inquiry
-        lease_session lookup manager_process manager_store node node_vitals observer output owner
-        process seen_news session_django session_flask session_keeper session_request session_wsgi
-        store_etcd store_sqlite stub testing view watchdog commands.bricks commands.doctor
-        commands.events commands.keys commands.leases commands.node commands.status commands.up
-        commands.why""",
+        hosts hosts_up hub hub_ports hub_watch incarnations inquiry invoke key_ring_file
+        lease_inquiry lease_session lookup manager_process manager_store node node_vitals observer
+        output owner process seen_news session_django session_flask session_keeper session_request
+        session_wsgi store_etcd store_sqlite stub testing view watchdog commands.bricks
+        commands.chaos commands.doctor commands.events commands.hosts commands.keys commands.leases
+        commands.node commands.status commands.up commands.why""",
     "pinpoint": "__main__ command process record",
     "tacc": "",
     "loadtest": """bench bench_bus bench_heal bench_hub bench_lease bench_million bench_overload
