@@ -1,7 +1,11 @@
 """Be the agent of one node: wiring only. `softstate node NAME` runs this as its child."""
 
 import logging
+import os
+from contextlib import suppress
 from pathlib import Path
+
+import gevent
 
 from bus.clock import now, wall_s
 from bus.config import NODE, Config, installed_roles
@@ -14,10 +18,13 @@ from roles.incarnations import recall
 from roles.lines import Lines
 from roles.node import NodeShell
 from roles.output import Output
-from roles.watchdog import REFUSED, REPLACED
+from roles.watchdog import PULSE, REFUSED, REPLACED
 
 SETTLE_S_MAX = 10.0
 """After a restart, for the hubs to tell what of ours lives elsewhere; mostly it takes a period."""
+
+
+PULSE_S = 1.0
 
 
 def run_agent(config: Config, node: str, restarts: int) -> int:
@@ -27,6 +34,7 @@ def run_agent(config: Config, node: str, restarts: int) -> int:
         planned.id for planned in components if (planned.role, planned.node) == (NODE, node)
     )
     raise_limit()
+    _show_that_we_turn()
     output = Output(1)
     _log_to(output, agent_id)
     store = Path(config.run_directory) / f"incarnations-{node}.json"
@@ -63,6 +71,24 @@ def run_agent(config: Config, node: str, restarts: int) -> int:
         member.close()
         output.close()
     return REPLACED if member.resigned else 0
+
+
+def _show_that_we_turn() -> None:
+    """Write to our watchdog, if it wants that, whenever this event loop comes round."""
+    named = os.environ.pop(PULSE, "")  # Ours alone: our children have other parents.
+    if not named.isdigit():
+        return
+    writer = os.dup(int(named))  # A copy is not inherited by our children.
+    os.close(int(named))
+    os.set_blocking(writer, False)
+
+    def beat() -> None:
+        while True:
+            with suppress(OSError):  # Nobody has read for a day, or it has just died.
+                os.write(writer, b".")
+            gevent.sleep(PULSE_S)
+
+    gevent.spawn(beat)
 
 
 class _ToOutput(logging.Handler):

@@ -11,8 +11,11 @@ What always holds:
   W4  It returns only when every process that it or its children started has been reaped.
   W5  A child that says `REFUSED` in its first life would say so for ever, and one that says
       `REPLACED` must not come back: then everything ends.
+  W6  With `silent_s_max`, a child whose event loop stands still for so long is killed, and so
+      started again. Time in which we did not look ourselves is nobody's silence.
 """
 
+import math
 import os
 import select
 import signal
@@ -34,6 +37,19 @@ REPLACED = 79
 END_S_MAX = 4.5
 """More than an agent grants its children, less than the 5 s that honcho grants us."""
 
+PULSE = "SOFTSTATE_PULSE"
+"""In the environment of a child: the descriptor of a pipe, into which it writes a byte a second."""
+
+_PULSE_DESCRIPTOR = 3
+
+SILENT_S_MAX = 4.5
+"""Longer than anything honest: an agent's longest step takes milliseconds, and on a machine with
+ten runnable processes a core it still runs several times a second. What it costs if it is wrong:
+every process of the node begins anew."""
+
+LOOKS = 4  # In the time that a child may be silent, at least.
+FIRST_S_MAX = 60.0  # To the first byte: on a busy machine, imports alone may take a while.
+
 _ENDS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _ORPHANS_S_MAX = 2.0  # They are being killed; how long to wait for that before a new start.
 _WAIT_S_MAX = 1.0
@@ -47,11 +63,16 @@ class Watchdog:
         environ: Mapping[str, str],
         *,
         end_s_max: float = END_S_MAX,
+        silent_s_max: float = math.inf,
     ) -> None:
-        """`commands`: the command line for each name; `--restarts N` is added to it."""
+        """`commands`: the command line for each name; `--restarts N` is added to it.
+        `silent_s_max`: the children write into the pipe that `PULSE` names, far more often."""
         self._commands = dict(commands)
         self._environ = {**environ, PARENT: str(os.getpid())}
         self._end_s_max = end_s_max
+        self._silent_s_max = silent_s_max
+        self._look_s = min(silent_s_max / LOOKS, _WAIT_S_MAX)
+        self._pulses: dict[int, _Pulse] = {}
         self._pids: dict[int, str] = {}
         self._due = dict.fromkeys(commands, now())
         self._starts = dict.fromkeys(commands, 0)
@@ -69,6 +90,7 @@ class Watchdog:
         adopt_orphans()  # W4
         while True:
             self._reap()
+            self._kill_silent()
             if self._kill_at is None:
                 self._start_due()
             elif now() >= self._kill_at:
@@ -91,20 +113,38 @@ class Watchdog:
     def _start(self, name: str) -> None:
         command = [*self._commands[name], "--restarts", str(self._starts[name])]
         self._starts[name] += 1
+        pulse = _Pulse(Silence(self._silent_s_max, self._look_s, now()))
+        environ = dict(self._environ)
+        actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+        if self._silent_s_max < math.inf:
+            environ[PULSE] = str(_PULSE_DESCRIPTOR)
+            actions.append((os.POSIX_SPAWN_DUP2, pulse.writer, _PULSE_DESCRIPTOR))
         try:
             pid = os.posix_spawn(
                 command[0],
                 command,
-                self._environ,
-                file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
+                environ,
+                file_actions=actions,
                 setsid=True,
                 setsigmask=[],
                 setsigdef=[signal.SIGPIPE],
             )
         except OSError as error:
+            pulse.close()
             self._ended(name, f"could not be started: {error.strerror}")
         else:
             self._pids[pid] = name
+            self._pulses[pid] = pulse
+        finally:
+            pulse.hand_over()
+
+    def _kill_silent(self) -> None:
+        if self._silent_s_max == math.inf:
+            return
+        for pid, pulse in self._pulses.items():
+            if pulse.silence.is_too_long(now(), wrote=pulse.has_come()):
+                say(f"{self._pids[pid]} | it has stood still for too long; it is killed")
+                os.kill(pid, signal.SIGKILL)  # W6
 
     def _reap(self) -> None:
         """Every child that has ended, ours and the orphans that became ours."""
@@ -117,6 +157,7 @@ class Watchdog:
                 return
             name = self._pids.pop(pid, None)
             if name is not None:
+                self._pulses.pop(pid).close()
                 self._exited(name, os.waitstatus_to_exitcode(status))
 
     def _exited(self, name: str, code: int) -> None:
@@ -169,7 +210,51 @@ class Watchdog:
         wakes = [*self._due.values(), *([] if self._kill_at is None else [self._kill_at])]
         wait_s = min(wakes, default=now() + _WAIT_S_MAX) - now()
         # An orphan that we wait for may be dead already; then no signal tells of it.
-        return min(max(wait_s, 0.02), _WAIT_S_MAX)
+        return min(max(wait_s, 0.02), self._look_s)
+
+
+class Silence:
+    """For how long one child has not written. Decides only."""
+
+    def __init__(self, silent_s_max: float, look_s: float, now: float) -> None:
+        """`look_s`: how often we look, if nothing holds us up."""
+        self._silent_s_max = silent_s_max
+        self._look_s = look_s
+        self._looked_at = now
+        self._silent_s = 0.0
+        self._has_begun = False
+
+    def is_too_long(self, now: float, *, wrote: bool) -> bool:
+        """`wrote`: since the last look. What we did not look at counts as little more than a look,
+        for then it was us, or the machine, that stood still (W6)."""
+        self._silent_s += min(now - self._looked_at, 2 * self._look_s)
+        self._looked_at = now
+        if wrote:
+            self._silent_s, self._has_begun = 0.0, True
+        return self._silent_s > (self._silent_s_max if self._has_begun else FIRST_S_MAX)
+
+
+class _Pulse:
+    """The pipe of one child."""
+
+    def __init__(self, silence: Silence) -> None:
+        self.silence = silence
+        self._reader, self.writer = os.pipe()
+        os.set_blocking(self._reader, False)
+
+    def hand_over(self) -> None:
+        """The child has its end; ours must not go to the next one too."""
+        os.close(self.writer)
+
+    def close(self) -> None:
+        os.close(self._reader)
+
+    def has_come(self) -> bool:
+        """Whether it wrote since we last asked."""
+        try:
+            return bool(os.read(self._reader, _LINE_BYTES_MAX))
+        except BlockingIOError:
+            return False
 
 
 def say(sentence: str) -> None:

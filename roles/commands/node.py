@@ -13,7 +13,7 @@ from bus.errors import ConfigError
 from roles.hub_ports import check_hub_ports
 from roles.invoke import environment, softstate
 from roles.key_ring_file import ensure_ring
-from roles.watchdog import Watchdog
+from roles.watchdog import SILENT_S_MAX, Watchdog
 
 
 def main(arguments: list[str]) -> int:
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     if is_on_one_machine(config) and ensure_ring(config):
         print(f"made {config.key_ring_path}, which signs session cookies", flush=True)
     words = softstate("node", options.name, "--config", config.source, "--agent")
-    return Watchdog({options.name: words}, environment()).run()
+    return Watchdog({options.name: words}, environment(), silent_s_max=SILENT_S_MAX).run()
 
 
 def _check_node(config: Config, name: str) -> None:

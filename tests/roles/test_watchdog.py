@@ -4,6 +4,7 @@ Method: a watchdog in a process of its own keeps small shell scripts running, wh
 are into a file. They are called as `keeper --restarts N`, so `$2` is how often they were restarted.
 """
 
+import math
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 from roles.invoke import environment
+from roles.watchdog import Silence
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -25,10 +27,13 @@ import os, sys
 from roles.watchdog import Watchdog
 scripts = sys.argv[2:]
 commands = {f"c-{n}": ["/bin/sh", "-c", s, "keeper"] for n, s in enumerate(scripts, 1)}
-sys.exit(Watchdog(commands, os.environ, end_s_max=float(sys.argv[1])).run())
+limits = {"end_s_max": float(sys.argv[1]), "silent_s_max": float(os.environ["SILENT_S_MAX"])}
+sys.exit(Watchdog(commands, os.environ, **limits).run())
 """
 
 SLEEPER = "echo $2 $$ >> starts; exec sleep 1000"
+
+BEATING = "echo $2 $$ >> starts; while :; do printf . >&$SOFTSTATE_PULSE; sleep 0.05; done"
 
 
 class Kept:
@@ -59,11 +64,15 @@ class Kept:
 
 @contextmanager
 def kept(
-    directory: Path, *scripts: str, end_s_max: float = 2.0, stdout: int = subprocess.DEVNULL
+    directory: Path,
+    *scripts: str,
+    end_s_max: float = 2.0,
+    stdout: int = subprocess.DEVNULL,
+    silent_s_max: float = math.inf,
 ) -> Iterator[Kept]:
     process = subprocess.Popen(
         [sys.executable, "-c", RUN, str(end_s_max), *scripts],
-        env=environment(),
+        env=environment({**os.environ, "SILENT_S_MAX": str(silent_s_max)}),
         cwd=directory,
         stdout=stdout,
     )
@@ -188,6 +197,42 @@ def test_a_child_that_cannot_live_is_started_more_than_its_free_times(tmp_path: 
     with kept(tmp_path, "echo $2 $$ >> starts; exit 1") as watched:
         watched.wait_started(7)
         assert watched.end() == 0
+
+
+def test_a_child_that_stands_still_is_killed_and_started_again(tmp_path: Path) -> None:  # W6
+    with kept(tmp_path, BEATING, BEATING, silent_s_max=0.8) as watched:
+        (_, first), (_, second) = watched.wait_started(2)
+        until(lambda: has_slept(first), 5.0, "the first beat")
+        os.kill(first, signal.SIGSTOP)
+        until(lambda: len(watched.starts()) == 3, 5.0, "a third start")
+        assert gone(first)
+        assert not gone(second)
+
+
+def test_a_child_is_silent_for_too_long_a_while_after_it_last_wrote() -> None:  # W6
+    silence = Silence(4.5, look_s=1.0, now=100.0)
+    assert not silence.is_too_long(101.0, wrote=True)
+    looks = [silence.is_too_long(101.0 + n, wrote=False) for n in range(1, 6)]
+    assert looks == [False, False, False, False, True]
+    assert not silence.is_too_long(107.0, wrote=True)
+
+
+def test_time_in_which_the_watchdog_itself_was_stopped_is_nobodys_silence() -> None:  # W6
+    silence = Silence(4.5, look_s=1.0, now=100.0)
+    assert not silence.is_too_long(101.0, wrote=True)
+    assert not silence.is_too_long(103.0, wrote=False)
+    assert not silence.is_too_long(1000.0, wrote=False)
+    assert silence.is_too_long(1001.0, wrote=False)
+
+
+def test_a_child_that_has_not_written_yet_has_a_minute() -> None:  # W6
+    silence = Silence(4.5, look_s=1.0, now=100.0)
+    looks = [silence.is_too_long(100.0 + n, wrote=False) for n in range(1, 63)]
+    assert looks == [False] * 60 + [True, True]
+
+
+def has_slept(pid: int) -> bool:
+    return any(child.name() == "sleep" for child in psutil.Process(pid).children())
 
 
 def test_a_reader_that_is_stuck_does_not_stop_it(tmp_path: Path) -> None:
