@@ -3,7 +3,8 @@
 Once a beacon period it makes a tick of all it knows, has it judged (`pinpoint.judge`), records it,
 and looks whether a brick more is wanted (`pinpoint.growth`). It decides nothing itself. Of several
 Pinpoints all judge, and the first live one acts: a second is there if the first dies. Nothing is
-kept over a restart but the recording, so it may be restarted at any time.
+kept over a restart but the recording, so it may be restarted at any time. Like others it also
+watches who is missing (`bus.peer_watch`), and is watched by them.
 
 What always holds:
   I1  A tick waits for nobody: orders are given beside it, each within `ORDER_S_MAX`.
@@ -23,6 +24,7 @@ from bus.errors import BusError
 from bus.headers import News
 from bus.member import Member
 from bus.messages import Drain, PeersSeen, Pong, Refused
+from bus.peer_watch import PeerWatch
 from bus.process_orders import ProcessDescribed, RestartProcess, StartProcess
 from bus.replies import Reply
 from pinpoint.gathering import Hearsay, gather, needed_of
@@ -74,6 +76,7 @@ class PinpointShell:
         self._told_at: dict[tuple[str, str], float] = {}
         self._recorder_trouble = ""
         self._declare()
+        self._peer_watch = PeerWatch(member)
         member.subscribe(SEEN_TOPIC, PeersSeen, self._heard_seen)
 
     def run(self) -> None:
@@ -83,8 +86,10 @@ class PinpointShell:
         loop.link_exception(lambda ended: self._member.fail(ended.exception or SystemExit(1)))
         try:
             self._member.live()
+            self._peer_watch.start()
             self._member.wait()
         finally:
+            self._peer_watch.close()
             loop.kill()
             self._recorder.close()
 
