@@ -54,9 +54,7 @@ def _high(name: str, group: str, floor: float, relative: float, kind: Kind = "ac
     return Judged(name=name, group=group, kind=kind, high=True, floor=floor, relative=relative)
 
 
-def _low(
-    name: str, group: str, *, relative: float, least: float, kind: Kind = "activity"
-) -> Judged:
+def _low(name: str, group: str, relative: float, least: float, kind: Kind = "activity") -> Judged:
     return Judged(name=name, group=group, kind=kind, low=True, relative=relative, least=least)
 
 
@@ -67,10 +65,10 @@ def _pattern(name: str, group: str, floor: float) -> Judged:
 
 BRICK = (
     # Slow: how long one request takes, of whatever kind; what it does to those that wait.
-    _high("service_s", "service", 0.000_1, 0.3),
+    _high("service_s", "service", 0.000_03, 0.25),
     _high("busy_ratio", "busy", 0.03, 0.3),
     _high("cpu", "busy", 0.1, 0.3),
-    _high("queue_s", "queue", 0.000_5, 0.5),
+    _high("queue_s", "queue", 0.000_03, 0.25),
     _high("loop_lag_s", "queue", 0.05, 0.5),
     _high("inbox_length", "queue", 20.0, 0.5),
     # Too late, or broken.
@@ -78,7 +76,7 @@ BRICK = (
     _high("refused_per_s", "late", 5.0, 0.5),
     _high("failed_per_s", "failed", 1.0, 0.5),
     # Left alone: bricks of a small node get more writes than others, never fewer.
-    _low("writes_per_s", "work", relative=0.15, least=20.0),
+    Judged(name="writes_per_s", group="work", kind="activity", low=True, relative=0.15, least=20.0),
     # Memory: a leak is what neither its sessions explain nor the peers have.
     _high("minor_faults_per_s", "faults", 700.0, 0.5),
     _high(RSS_GROWTH, "growth", 2 * MB, 0.5),
@@ -91,8 +89,9 @@ BRICK = (
     _high(BEACONS_MISSED, "beacons", 0.04, 0.5, "level"),
     _high("stub_silent_share", "silent", 0.05, 0.5, "outside"),
     _high("stub_refused_share", "refused", 0.05, 0.5, "outside"),
-    _high("stub_wait_s", "wait", 0.000_15, 0.3, "outside"),
-    _low("stub_room", "room", relative=0.2, least=4.0, kind="outside"),
+    _high("stub_wait_s", "wait", 0.000_1, 0.2, "outside"),
+    _high("stub_tightness", "room", 0.01, 0.4, "outside"),
+    _low("stub_asked_per_s", "work", 0.15, 20.0, "outside"),
 )
 
 VITALS = (

@@ -5,8 +5,8 @@ Derived here, as no beacon says it:
 
     overhead_bytes   rss_bytes - memory_bytes: memory that what it holds does not explain
     rss_growth       how fast that grew over the last `RECENT` beacons, bytes a second; not below 0
-    beacons_missed   share of the last `MISSED_TICKS` in which the newest beacon was late by half
-                     a period or more
+    beacons_missed   share of the last `MISSED_TICKS` in which the newest beacon was old, or came
+                     `LATE_PERIODS` or more after the one before
 
 What always holds:
   H1  A new incarnation begins anew: nothing of the life before is held against it.
@@ -58,10 +58,13 @@ class Life:
         return [values[name] for _, values in self.recent[:-1] if name in values]
 
     def see(self, sample: Sample, at: float, period_s: float, unsaid: Counter[str]) -> None:
-        late = sample.beacon_age_s > LATE_PERIODS * period_s
-        self.missed = (self.missed << 1 | late) & ((1 << MISSED_TICKS) - 1)
         heard_at = at - sample.beacon_age_s
         self.is_new = not self.recent or abs(heard_at - self.heard_at) > SAME_S
+        silent_s = sample.beacon_age_s
+        if self.is_new and self.recent:
+            silent_s = max(silent_s, heard_at - self.heard_at)
+        late = silent_s > LATE_PERIODS * period_s
+        self.missed = (self.missed << 1 | late) & ((1 << MISSED_TICKS) - 1)
         if self.is_new:  # H2
             self.heard_at = heard_at
             self.recent.append((heard_at, _sound(sample, unsaid)))

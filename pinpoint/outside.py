@@ -6,16 +6,18 @@ do, as it may be far away, slow, or wrong. Of what it told of one in the last `W
     stub_silent_share   (silent + PRIOR * p) / (asked + PRIOR), with p the share of all it asked:
                         two silent of two are chance, 70 of 100 are not
     stub_refused_share  likewise
-    stub_wait_s         the least of the medians it told: one bad second is not enough
-    stub_room           the greatest it told
+    stub_wait_s         the newest: a median, so a pause of a moment is not in it
+    stub_asked_per_s    how much it is asked: who chooses by its room asks the sick less
+    stub_tightness      1 / the greatest room it told: a brick that keeps failing gets down to 1
 
 Each is judged as in `pinpoint.deviation`, among what the same asker told of others. What nobody
 has asked since stays as it was seen last, for `HELD_TICKS`: whom all avoid is no healthier for it.
 
 What always holds:
-  O1  An anomaly is what more than half of those see that can tell. So of three askers or more
-      one that lies condemns nobody and saves nobody; of two, both must see it.
-  O2  Impossible numbers are dropped, and counted; an infinite room, which is none, silently.
+  O1  What counts is the median of the scores of all askers that can tell, each no more than
+      `CLIP`: of three or more a minority that lies condemns nobody and saves nobody; of two, one
+      does not condemn alone.
+  O2  Impossible numbers are dropped, and counted.
   O3  Bounded: `ASKERS_MAX` askers, `TOLD_MAX` lines a tick, and only about components there are.
 """
 
@@ -25,20 +27,23 @@ from typing import NamedTuple
 
 from bus.messages import PeerSeen
 from pinpoint.catalogue import Judged
-from pinpoint.deviation import Reference, is_sound, reference
+from pinpoint.deviation import THRESHOLD, Reference, is_sound, median_of, reference
 from pinpoint.samples import StubSaw
 
 WINDOW = 2
+CLIP = 2 * THRESHOLD
 HELD_TICKS = 5
 PRIOR = 10.0
 ANSWERED_MIN = 5
 ASKERS_MAX = 256
 TOLD_MAX = 16_384
+PERIOD_S_MIN, PERIOD_S_MAX = 0.05, 60.0
+ROOM_MIN = 0.01  # A limiter has room for one, always.
 COUNT_MAX = 1_000_000_000
 
 
-class Complaint(NamedTuple):
-    """What one asker, the mildest of those that complain, sees in one component."""
+class Seen(NamedTuple):
+    """What is odd about one component, as one of its askers puts it."""
 
     component_id: str
     value: float
@@ -48,10 +53,11 @@ class Complaint(NamedTuple):
 class _Telling:
     """What one asker told of one component in one tick."""
 
-    __slots__ = ("answered", "asked", "refused", "room", "silent", "tick", "wait_s")
+    __slots__ = ("answered", "asked", "period_s", "refused", "room", "silent", "tick", "wait_s")
 
     def __init__(self, tick: int) -> None:
         self.tick = tick
+        self.period_s = 0.0
         self.asked = 0
         self.answered = 0
         self.refused = 0
@@ -59,7 +65,8 @@ class _Telling:
         self.wait_s = float("inf")
         self.room = 0.0
 
-    def add(self, seen: PeerSeen) -> None:
+    def add(self, seen: PeerSeen, period_s: float) -> None:
+        self.period_s += period_s
         # Who falls silent now may have been asked before.
         self.asked += max(seen.asked, seen.answered + seen.refused + seen.silent)
         self.answered += seen.answered
@@ -70,7 +77,7 @@ class _Telling:
             self.wait_s = min(self.wait_s, seen.wait_s)
 
 
-class _Seen:
+class _Known:
     """What one asker told of one life, lately; the newest is last."""
 
     __slots__ = ("incarnation", "tellings")
@@ -79,11 +86,11 @@ class _Seen:
         self.incarnation = incarnation
         self.tellings: list[_Telling] = []
 
-    def add(self, seen: PeerSeen, tick: int) -> None:
+    def add(self, seen: PeerSeen, period_s: float, tick: int) -> None:
         if not self.tellings or self.tellings[-1].tick != tick:
             self.tellings = [each for each in self.tellings if each.tick > tick - WINDOW]
             self.tellings.append(_Telling(tick))
-        self.tellings[-1].add(seen)
+        self.tellings[-1].add(seen, period_s)
 
 
 class Outside:
@@ -91,7 +98,7 @@ class Outside:
 
     def __init__(self) -> None:
         self._tick = 0
-        self._askers: dict[str, dict[str, _Seen]] = {}
+        self._askers: dict[str, dict[str, _Known]] = {}
 
     def hear(
         self, saw: Iterable[StubSaw], incarnations: Mapping[str, int], unsaid: Counter[str]
@@ -110,13 +117,13 @@ class Outside:
             for seen in each.seen:
                 if incarnations.get(seen.id) != seen.incarnation:
                     unsaid["another life"] += 1
-                elif not _is_sound(seen):
+                elif not (_is_sound(seen) and PERIOD_S_MIN <= each.period_s <= PERIOD_S_MAX):
                     unsaid["not finite"] += 1  # O2
                 else:
                     known = about.get(seen.id)
                     if known is None or known.incarnation != seen.incarnation:
-                        known = about[seen.id] = _Seen(seen.incarnation)
-                    known.add(seen, self._tick)
+                        known = about[seen.id] = _Known(seen.incarnation)
+                    known.add(seen, each.period_s, self._tick)
         self._forget(incarnations)
 
     def _forget(self, incarnations: Mapping[str, int]) -> None:
@@ -135,29 +142,49 @@ class Outside:
 
     def look(
         self, judged: Judged, eligible: Mapping[str, object], unsaid: Counter[str]
-    ) -> list[Complaint]:
-        """Whom most of those that can tell complain about."""
-        able: Counter[str] = Counter()
-        complaints: dict[str, list[Complaint]] = {}
+    ) -> list[Seen]:
+        """Who differs from the others, in the middle one of the eyes that see it."""
+        views = []
+        suspects: set[str] = set()
         for about in self._askers.values():
-            values = _values(judged.name, about, eligible)
+            lately = {each: known.tellings for each, known in about.items() if each in eligible}
+            values = MEASURES[judged.name](lately)
             against = reference(judged, sorted(values.values()))
             if against is None:
                 unsaid["asker of too few"] += 1
-                continue
-            if against.median < judged.least:
+            elif against.median < judged.least:
                 unsaid["too little"] += 1
-                continue
-            able.update(values.keys())
-            for component_id, value in values.items():
-                if (judged.high and value > against.high) or (judged.low and value < against.low):
-                    complaint = Complaint(component_id, value, against)
-                    complaints.setdefault(component_id, []).append(complaint)
-        return [
-            min(each, key=lambda complaint: abs(complaint.against.score(complaint.value)))
-            for component_id, each in complaints.items()
-            if 2 * len(each) > able[component_id]  # O1
-        ]
+            else:
+                views.append((values, against))
+                suspects.update(
+                    each for each in values if _score(judged, values, against, each) > THRESHOLD
+                )
+        return [found for each in sorted(suspects) if (found := _agreed(judged, views, each)) is not None]
+
+
+_View = tuple[dict[str, float], Reference]
+
+
+def _score(
+    judged: Judged, values: dict[str, float], against: Reference, component_id: str
+) -> float:
+    """How far towards the side that matters."""
+    score = against.score(values[component_id])
+    return min(score if judged.high else -score, CLIP)
+
+
+def _agreed(judged: Judged, views: list[_View], component_id: str) -> Seen | None:
+    """What those that see it see in the middle (O1), told by the one nearest to that."""
+    scored = sorted(
+        (_score(judged, values, against, component_id), number)
+        for number, (values, against) in enumerate(views)
+        if component_id in values
+    )
+    middle = median_of([score for score, _ in scored])
+    if middle <= THRESHOLD:
+        return None
+    values, against = views[scored[len(scored) // 2][1]]
+    return Seen(component_id, values[component_id], against)
 
 
 def _is_sound(seen: PeerSeen) -> bool:
@@ -167,14 +194,6 @@ def _is_sound(seen: PeerSeen) -> bool:
         and is_sound(seen.wait_s)
         and seen.room >= 0  # Which a NaN is not, and an infinity is.
     )
-
-
-def _values(
-    name: str, about: Mapping[str, _Seen], eligible: Mapping[str, object]
-) -> dict[str, float]:
-    """One statistic of all that this asker can tell it of."""
-    measure = MEASURES[name]
-    return measure({each: seen.tellings for each, seen in about.items() if each in eligible})
 
 
 _Lately = Mapping[str, list[_Telling]]
@@ -196,20 +215,27 @@ def _shares(parts: dict[str, int], lately: _Lately) -> dict[str, float]:
 
 def _waits_s(lately: _Lately) -> dict[str, float]:
     return {
-        each: min(t.wait_s for t in told)
-        for each, told in lately.items()
-        if sum(t.answered for t in told) >= ANSWERED_MIN
+        each: told[-1].wait_s for each, told in lately.items() if told[-1].answered >= ANSWERED_MIN
     }
 
 
-def _rooms(lately: _Lately) -> dict[str, float]:
+def _asked_per_s(lately: _Lately) -> dict[str, float]:
+    return {
+        each: sum(t.asked for t in told) / sum(t.period_s for t in told)
+        for each, told in lately.items()
+    }
+
+
+def _tightness(lately: _Lately) -> dict[str, float]:
+    # Rooms differ by factors: beside 100 and 300, 1 is far away only upside down.
     rooms = {each: max(t.room for t in told) for each, told in lately.items()}
-    return {each: room for each, room in rooms.items() if is_sound(room)}  # O2
+    return {each: 1 / room for each, room in rooms.items() if room >= ROOM_MIN}  # O2
 
 
 MEASURES: Mapping[str, Callable[[_Lately], dict[str, float]]] = {
     "stub_silent_share": _silent_shares,
     "stub_refused_share": _refused_shares,
     "stub_wait_s": _waits_s,
-    "stub_room": _rooms,
+    "stub_asked_per_s": _asked_per_s,
+    "stub_tightness": _tightness,
 }

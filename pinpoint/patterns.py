@@ -41,7 +41,7 @@ CODES = LETTERS**LENGTH
 """Of words of full length, each a number; a shorter word is the end of one."""
 
 HISTORY = 120
-SCAN = 20
+SCAN = 40
 SCORE_MIN = 6.0
 VARIANCE_MIN = 0.5
 PEERS_POSITIONS_MIN = 2 * SCAN
@@ -199,7 +199,7 @@ def _expected(word: int, peers: Sequence[int], positions: int) -> float:
     if len(letters) == LENGTH:
         pairs = [peers[_PAIRS + a * LETTERS + b] for a, b in pairwise(letters)]
         if all(pairs):
-            return share * prod(pairs) / prod([peers[letter] for letter in letters[1:-1]])
+            return share * prod(pairs, start=1.0) / prod([peers[each] for each in letters[1:-1]])
     return SCAN * prod([peers[letter] / positions for letter in letters])
 
 

@@ -52,6 +52,9 @@ class _Brick:
     leaked: float = 0.0
     rss: float = 50 * MB
     room: float = 200.0
+    wobble: float = 0.0
+    asked: int = 0
+    usual: float = 1.0
     next_beacon: float = 0.0
 
 
@@ -105,6 +108,9 @@ class Herd:
             while brick.next_beacon <= self.now:
                 self._beacon(brick, brick.next_beacon)
                 brick.next_beacon += 1.0
+        for brick in self._bricks:
+            brick.usual = 3 * self._load(self.now) / len(self._bricks)
+            brick.asked = 0
         saw = [self._saw(number) for number in range(1, self._stubs + 1)]
         samples = [
             Sample(
@@ -120,7 +126,7 @@ class Herd:
             for brick in self._bricks
             if brick.statistics
         ]
-        return Tick(self.now, samples, saw, Demand(self._load(self.now), 0.0), False)
+        return Tick(self.now, samples, saw, Demand(self._load(self.now), 0.0), blind=False)
 
     # One brick.
 
@@ -128,19 +134,21 @@ class Herd:
         trouble, draw = brick.trouble, self._draw
         ill = trouble.share(at - 1, at)
         rate = self._load(at - 0.5) / len(self._bricks)
+        rate *= min(brick.asked / brick.usual, 1.0) if ill * trouble.drop else 1.0
         writes, reads = (
             self._poisson(1.8 * rate),
             self._poisson(1.2 * rate * self._fullness(brick, at)),
         )
         touches = writes + reads
         slow_s = ill * trouble.slow_s
-        wobble = self._machine * math.exp(self._gauss(self._noise(at)))
+        brick.wobble = 0.5 * brick.wobble + self._gauss(0.87 * self._noise(at))
+        wobble = self._machine * math.exp(brick.wobble)
         service_s = 0.0001 * wobble + slow_s
         paused_s = self._paused_s(brick, at - 1, at)
         since_s = self._since_pause(brick, at)
-        if paused_s:
-            service_s += 0.0006 * math.exp(-since_s * touches / 32)
         busy = min(service_s * touches + paused_s, 1.0)
+        if paused_s:
+            service_s += 0.0006 * math.exp(-max(since_s, 0.0) * touches / 32)
         queue_s = 0.00002 * wobble + busy * service_s / (2 * max(1 - busy, 0.05)) + paused_s**2 / 2
         self._remember(brick, at, writes, trouble)
         before = brick.rss
@@ -217,6 +225,7 @@ class Herd:
             asked = min(asked, int(brick.room / TIMEOUT_S) + 1)
         else:
             brick.room = min(brick.room * math.exp(self._gauss(0.1)) + 1, 300.0)
+        brick.asked += asked
         paused_s = self._paused_s(brick, begin, end)
         lost += max(paused_s - TIMEOUT_S, 0.0)
         silent = sum(self._draw.random() < lost for _ in range(asked))
