@@ -11,7 +11,7 @@ BUSIEST := $(addprefix bus/,clock.py frames.py outbox.py pending.py delay.py pum
 EXTRAS := cluster,load,bench,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check bench overload sim sim-sabotage soak jepsen clean
+.PHONY: help setup up test check bench overload sim sim-sabotage soak soak-sim jepsen clean
 
 help: ## list these
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,10 +71,16 @@ sim: setup ## simulate SEEDS=2000 clusters with leases under faults; SEED=7: one
 sim-sabotage: setup ## plant each fault in the simulated leases: which seed catches it
 	@$(BIN)/python -m tests.simulation.sim --sabotage
 
-soak: setup ## most of an hour: 600 times the simulated clusters, ten minutes of bad frames
+SECONDS ?= 600
+CLEAN ?=
+
+soak: setup ## hurt a cluster under load by chance for SECONDS=600; SEED=7: again; CLEAN=1: nobody
+	$(BIN)/python -m loadtest.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) \
+		$(if $(CLEAN),--clean)
+
+soak-sim: setup ## most of an hour: 600 times the simulated clusters, ten minutes of bad frames
 	SOFTSTATE_SOAK=1 $(BIN)/pytest tests/simulation tests/sockets --timeout=3600
 
-SECONDS ?= 600
 jepsen: setup ## kill, stop and cut off what holds leases, at random; SECONDS=600 of each kind
 	SOFTSTATE_SOAK=1 SOFTSTATE_JEPSEN_S=$(SECONDS) $(BIN)/pytest tests/jepsen -s
 

@@ -8,6 +8,7 @@ written. The score is in `loadtest.heal_score`.
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -20,6 +21,7 @@ from loadtest import machine
 from loadtest.heal_field import HealField, Load
 from loadtest.heal_requests import PAPERS, Carried, Injure, TownAsked, Verb
 from loadtest.heal_score import FalseRestart, Trial, false_restarts, row, trials
+from loadtest.predictors import INJURIES
 
 COUNTS = {"hub": 2, "manager": 2, "brick": 6, "pinpoint": 1}
 GENERATORS = 2
@@ -95,6 +97,8 @@ def run(pace: Pace, progress: Callable[[str], None]) -> dict[str, Any]:
         field.look()
         if pace.records:
             field.keep_records(pace.records)
+            injuries = msgspec.json.encode(field.injuries)
+            Path(pace.records, INJURIES).write_bytes(injuries)
     return {
         **result(field, carried, pace),
         "elapsed_s": round(now() - began_at, 1),

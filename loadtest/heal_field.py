@@ -54,6 +54,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     bytes_min: int = 1024
     bytes_max: int = 8192
     timeout_ms: float = 60.0
+    passing: float = 0.0
 
 
 class HealField:
@@ -118,6 +119,7 @@ class HealField:
                 bytes_min=load.bytes_min,
                 bytes_max=load.bytes_max,
                 timeout_s=load.timeout_ms / 1000,
+                passing=load.passing,
                 settings={"timeout_ms": load.timeout_ms},
             )
             each.ask(ToGenerator(carry), ANSWER_S_MAX)

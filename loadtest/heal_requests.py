@@ -36,6 +36,8 @@ class TownUp(msgspec.Struct, frozen=True):
     config: str
     components: dict[str, str]
     """The role of each that is planned."""
+    nodes: dict[str, str]
+    """Where each is to run."""
 
 
 class Injure(msgspec.Struct, frozen=True, tag="injure"):
@@ -146,6 +148,8 @@ class Carry(msgspec.Struct, frozen=True, tag="carry"):
     bytes_min: int
     bytes_max: int
     timeout_s: float
+    passing: float = 0.0
+    """This share of the requests are new sessions that nobody comes back to, and end soon."""
     settings: dict[str, Any] = {}
     """Of the stub, in place of what the cluster's configuration says."""
 

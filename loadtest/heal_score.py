@@ -14,6 +14,7 @@ What always holds:
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
+from math import inf
 from statistics import median
 from typing import Any
 
@@ -62,10 +63,10 @@ def trials(
 ) -> list[Trial]:
     """Of all injuries that were done, in order."""
     done = sorted((each for each in injuries if not each.refused), key=lambda each: each.at)
-    ends = [each.at for each in done[1:]] + [float("inf")]
+    ends = [*(each.at for each in done[1:]), inf]
     return [
         _trial(injury, until, notices, sightings, observers)
-        for injury, until in zip(done, ends, strict=True)
+        for injury, until in zip(done, ends, strict=False)
         if injury.verb != CURE
     ]
 

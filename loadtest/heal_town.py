@@ -115,10 +115,13 @@ class Town:
 
     def _suffering(self, injure: Injure) -> list[tuple[str, int]]:
         """The lives that may end because of it: all of a node, with its agent."""
-        nodes = {each.node for each in self._planned if each.id in injure.ids and each.role == NODE}
+        peers = {each.id: each for each in self._member.liveness.peers()}
+        agents_hurt = [each for each in injure.ids if each in peers and peers[each].role == NODE]
+        nodes = {peers[each].node for each in agents_hurt}
         nodes |= set(injure.ids) & self._cluster.config.nodes.keys()
-        named = [each.id for each in self._planned if each.id in injure.ids]
-        others = [each.id for each in self._planned if each.node in nodes]
+        planned = [each.id for each in self._planned]
+        named = [each for each in planned if each in injure.ids]
+        others = [each for each in planned if each in peers and peers[each].node in nodes]
         return [(each, self._incarnation(each)) for each in dict.fromkeys([*named, *others])]
 
     def _incarnation(self, component_id: str) -> int:
@@ -213,7 +216,13 @@ def main(asked_text: str) -> None:
     with local, Chaos(local.cluster, seed=asked.seed) as chaos:
         town = Town(local, chaos)
         planned = local.cluster.config.components()
-        tell(TownUp(local.cluster.config.source, {each.id: each.role for each in planned}))
+        tell(
+            TownUp(
+                local.cluster.config.source,
+                {each.id: each.role for each in planned},
+                {each.id: each.node for each in planned},
+            )
+        )
         answer_all(ToTown, town.obey, read_line)
 
 

@@ -139,7 +139,9 @@ def main(store: str, owners: str) -> None:
             etcd = open_.enter_context(Etcd(members=3, directory=Path(directory)))
             settings = {"store": {"kind": "etcd", "endpoints": etcd.endpoints}}
         local = open_.enter_context(
-            LocalCluster(hubs=2, nodes=2, managers=MANAGERS, preset="lan", settings=settings)
+            LocalCluster(
+                hubs=2, nodes=2, managers=MANAGERS, preset="lan", heal=False, settings=settings
+            )
         )
         failover = Failover(local, etcd, int(owners))
         open_.callback(failover.close)

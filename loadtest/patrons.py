@@ -28,6 +28,7 @@ from loadtest.open_loop import NoRoomError
 from roles.stub import Stub
 
 TTL_S = 3600.0
+PASSING_TTL_S = 5.0, 20.0
 LOSSES = StateLost, StateExpired, StateCorrupted, CookieCorrupted
 Named = Callable[[str], list[str]]
 """Which bricks a cookie names."""
@@ -60,6 +61,7 @@ class Patrons:
         self._named = named
         self._random = random
         self._bytes = carry.bytes_min, carry.bytes_max
+        self._passing, self._passed, self._name = carry.passing, 0, name
         self._waiting = deque(_Session(f"{name}-{number}") for number in range(carry.sessions))
         self.failed = 0
         self.failures: list[Failure] = []
@@ -68,6 +70,9 @@ class Patrons:
         """That were acknowledged at least once."""
 
     def __call__(self) -> None:
+        if self._passing and self._random.random() < self._passing:
+            self._pass_by()
+            return
         if not self._waiting:
             raise NoRoomError("every session has a request in flight")  # Z2
         session = self._waiting.popleft()
@@ -92,6 +97,16 @@ class Patrons:
                 self._load(session, session.cookie)
             except BusError as error:
                 self._note(session, error, "last load")
+
+    def _pass_by(self) -> None:
+        self._passed += 1
+        key = f"{self._name}-passing-{self._passed}"
+        value = value_of(key, 1, self._random.randint(*self._bytes))
+        try:
+            self._stub.write(key, value, ttl_s=self._random.uniform(*PASSING_TTL_S))
+        except Exception as error:
+            self._note_failure(key, error, "write")
+            raise
 
     def _write(self, session: _Session) -> None:
         ledger = session.ledger
@@ -118,16 +133,20 @@ class Patrons:
         session.writes = True
 
     def _note(self, session: _Session, error: Exception, request: Request) -> None:
-        at, key, name = now(), session.ledger.key, type(error).__name__
-        self.failed += 1
-        if len(self.failures) < FAILURES_MAX:
-            detail = str(error)[:DETAIL_LENGTH_MAX]
-            self.failures.append(Failure(at, key, request, name, detail))
+        key = session.ledger.key
+        self._note_failure(key, error, request)
         if isinstance(error, StateConflict):
             # A write of ours in doubt was done by some, and is what is there now.
             session.cookie = error.cookie or session.cookie
         elif isinstance(error, (*LOSSES, WrongValueError)):
             copies = self._named(session.cookie or "")
-            self.losses.append(Loss(at, key, name, session.good_at, copies))
+            loss = Loss(now(), key, type(error).__name__, session.good_at, copies)
+            self.losses.append(loss)
             session.cookie, session.writes = None, True  # It begins anew.
             session.ledger = Ledger(key)
+
+    def _note_failure(self, key: str, error: Exception, request: Request) -> None:
+        self.failed += 1
+        if len(self.failures) < FAILURES_MAX:
+            detail = str(error)[:DETAIL_LENGTH_MAX]
+            self.failures.append(Failure(now(), key, request, type(error).__name__, detail))

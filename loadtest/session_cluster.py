@@ -22,6 +22,7 @@ def main(asked_text: str) -> None:
         nodes=asked.nodes,
         bricks=asked.bricks,
         preset=asked.preset,
+        heal=False,  # What a benchmark kills is dead for as long as it says.
         settings={"sessions": asked.sessions},
     ) as local:
         rows = [row for row in local.components() if not row.linked and row.pid]

@@ -107,8 +107,8 @@ def _pair(random: Random, by_role: Mapping[str, Sequence[str]]) -> list[Injure]:
 
 
 def _all_of_a_kind(random: Random, by_role: Mapping[str, Sequence[str]]) -> Injure:
-    role = random.choice([each for each in ("hub", "manager", "pinpoint", "brick")])
-    return Injure("crash", list(by_role[role]))
+    role = random.choice(("hub", "manager", "pinpoint", "brick"))
+    return Injure("crash", list(by_role[role]), for_s=1.0)
 
 
 def _fault(random: Random, verb: Verb, victim: str) -> Injure:
@@ -118,3 +118,14 @@ def _fault(random: Random, verb: Verb, victim: str) -> Injure:
 
 def _victims(verb: Verb, by_role: Mapping[str, Sequence[str]]) -> list[str]:
     return [each for role in VICTIMS[verb] for each in by_role.get(role, ())]
+
+
+CLEAN_LOADS = (0.2, 0.5, 1.0, 2.0, 3.0)
+"""Up and down by large steps: a change of the load is no disease of anybody."""
+
+
+def clean_steps(seed: int) -> Iterator[Step]:
+    """Without end, and without a fault."""
+    random = Random(seed)
+    while True:
+        yield Step(load=random.choice(CLEAN_LOADS), calm_s=random.uniform(2.0, 20.0))

@@ -31,20 +31,22 @@ SHELLS = {
         chaos_inside chaos_keeper chaos_processes cluster fence_redis fence_sql hand_over_file
         hosts hosts_up hub hub_ports hub_watch incarnations inquiry invoke key_ring_file
         lease_inquiry lease_session lookup manager_process manager_store node node_vitals observer
-        output owner process seen_news session_django session_flask session_keeper session_request
-        session_wsgi store_etcd store_sqlite stub testing view watchdog commands.bricks
-        commands.chaos commands.doctor commands.events commands.hosts commands.keys commands.leases
-        commands.node commands.status commands.up commands.why""",
+        output owner process process_control rejuvenator seen_news session_django session_flask
+        session_keeper session_request session_wsgi store_etcd store_sqlite stub testing view
+        watchdog commands.bricks commands.chaos commands.doctor commands.drain commands.events
+        commands.hosts commands.keys commands.leases commands.node commands.processes
+        commands.restart commands.start commands.status commands.stop commands.up commands.why""",
     "pinpoint": "__main__ command process record",
     "tacc": "",
     "loadtest": """bench bench_bus bench_heal bench_hub bench_lease bench_million bench_overload
-        bench_session child draw_overload echo_ours echo_zerorpc echo_zmq etcd_peer fuzz
-        fuzz_processes greenlets heal_field heal_generator heal_town hub_crowd hub_flood hub_members
-        hub_requests hyperactive kill_and_restart lease_changes lease_cluster lease_crowd
-        lease_failover lease_home lease_lookups lease_speed locust_shapes locustfile machine meter
-        open_loop patrons peer_servers processes report runner session_cluster session_field
-        session_filler session_generator session_holder session_memcached session_ours session_phase
-        session_redis session_tcp sightings socket_bytes""",
+        bench_session child draw_overload draw_soak echo_ours echo_zerorpc echo_zmq etcd_peer
+        fuzz fuzz_processes greenlets heal_field heal_generator heal_town hub_crowd hub_flood
+        hub_members hub_requests hyperactive kill_and_restart lease_changes lease_cluster
+        lease_crowd lease_failover lease_home lease_lookups lease_speed locust_shapes locustfile
+        machine meter open_loop patrons peer_servers predictors processes report runner
+        session_cluster session_field session_filler session_generator session_holder
+        session_memcached session_ours session_phase session_redis session_tcp sightings soak
+        soak_owner socket_bytes""",
     "examples": "hello_role presence shop",
 }
 
@@ -66,7 +68,7 @@ ONLY_IN = {
     "cryptography": "roles.session_crypt",
     "flask": "roles.session_flask examples.presence examples.shop",
     "django": "roles.session_django",
-    "matplotlib": "loadtest.draw_overload",
+    "matplotlib": "loadtest.draw_overload loadtest.draw_soak",
 }
 """What is behind one door, and the doors. The rest of loadtest's are bare peers to measure by."""
 
