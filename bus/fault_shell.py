@@ -24,7 +24,7 @@ from bus.pump import Pump
 from bus.server import Call
 from bus.statistics import Statistics
 
-ANSWER_S = 0.02  # The answer leaves before the fault begins, which might lose it.
+ANSWER_S = 0.02  # Losses begin so late that the answer has left.
 STEP_S = 0.1  # How often a leak grows, and how late a fault may be told to be over.
 LEAK_BYTES_MAX = 1 << 30
 """What all leaks of a process may hold together: it is to be sick, not its machine."""
@@ -71,7 +71,10 @@ class FaultShell:
             return self._spoil(ask, call.sender)
         self._injected.add()
         self._tell("chaos", self._identity.id, f"{spoken(ask)}, asked by {call.sender}")
-        gevent.spawn_later(ANSWER_S, self._begin, ask)
+        if ask.fault == "drop" and ask.amount:
+            gevent.spawn_later(ANSWER_S, self._begin, ask)
+        else:
+            self._begin(ask)
         return self._answer()
 
     def close(self) -> None:

@@ -86,7 +86,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
 
 def main(arguments: list[str]) -> int:
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     cluster = Cluster(load(find(options.config)))
     records: list[Record] = []
     with ExitStack() as stack:

@@ -115,8 +115,9 @@ def test_share_of_what_goes_out_is_lost(scene: Scene) -> None:
 def test_leak_fills_memory_that_is_given_back_in_the_end(scene: Scene) -> None:
     process = psutil.Process()
     before = process.memory_info().rss
-    scene.inject(InjectFault("leak", 500e6, SOON_S))
+    scene.inject(InjectFault("leak", 500e6, 60.0))
     until(lambda: process.memory_info().rss > before + 100e6, PATIENCE_S, "100 MB more")
+    scene.inject(InjectFault("leak", 0.0, 60.0))
     until(lambda: process.memory_info().rss < before + 50e6, PATIENCE_S, "as before")
 
 

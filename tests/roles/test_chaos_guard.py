@@ -1,0 +1,136 @@
+"""The guard undoes what it was told to: at the time, when asked, at the end of who asked.
+
+Method: a real guard, and a process that sleeps, stopped by the test; whether it goes on is read
+from the kernel. What namespaces need is in test_chaos_hosts.py.
+"""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roles import chaos_guard
+from roles.chaos_guard import started
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 10.0
+
+
+class Guard:
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", chaos_guard.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def say(self, order: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(order).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def heard(self) -> Any:  # noqa: ANN401 (it is JSON)
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(PATIENCE_S)
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    made = Guard()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def victim() -> Iterator[int]:
+    """A process that only sleeps."""
+    process = subprocess.Popen(["sleep", "1000"])
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: stopped(pid), PATIENCE_S, "stopped")
+
+
+def test_stopped_process_goes_on_at_its_time(guard: Guard, victim: int) -> None:
+    guard.say({"keep": 1, "for_s": 0.3, "undo": [["continue", victim, started(victim)]]})
+    assert guard.heard() == ["kept", 1, ""]
+    stop(victim)
+    assert guard.heard() == ["healed", 1, ""]
+    until(lambda: not stopped(victim), PATIENCE_S, "going on")
+
+
+def test_it_goes_on_when_asked_and_what_is_unknown_is_no_matter(guard: Guard, victim: int) -> None:
+    guard.say({"keep": 1, "for_s": 1000.0, "undo": [["continue", victim, started(victim)]]})
+    guard.say({"heal": 2})
+    guard.say({"heal": 1})
+    stop(victim)
+    assert [guard.heard(), guard.heard()] == [["kept", 1, ""], ["healed", 1, ""]]
+    guard.say({"heal": 1})
+
+
+@pytest.mark.parametrize("end", [None, signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=str)
+def test_it_goes_on_when_nobody_asks_any_more(victim: int, end: signal.Signals | None) -> None:
+    guard = Guard()
+    guard.say({"keep": 1, "for_s": 1000.0, "undo": [["continue", victim, started(victim)]]})
+    assert guard.heard() == ["kept", 1, ""]
+    stop(victim)
+    if end is not None:
+        guard.process.send_signal(end)
+        guard.process.wait(PATIENCE_S)
+    guard.close()
+    until(lambda: not stopped(victim), PATIENCE_S, "going on")
+
+
+def test_limit_of_files_is_as_it_was(guard: Guard, victim: int) -> None:
+    before = resource.prlimit(victim, resource.RLIMIT_FSIZE)
+    guard.say({"keep": 1, "for_s": 1000.0, "undo": [["limit", victim, started(victim), *before]]})
+    assert guard.heard() == ["kept", 1, ""]
+    resource.prlimit(victim, resource.RLIMIT_FSIZE, (0, before[1]))
+    guard.say({"heal": 1})
+    assert guard.heard() == ["healed", 1, ""]
+    assert resource.prlimit(victim, resource.RLIMIT_FSIZE) == before
+
+
+def test_stranger_with_the_same_pid_is_left_alone(guard: Guard, victim: int) -> None:
+    stop(victim)
+    others = started(victim) - 1
+    undo = [["continue", victim, others], ["limit", victim, others, 0, 0]]
+    guard.say({"keep": 1, "for_s": 0.01, "undo": undo})
+    assert [guard.heard(), guard.heard()] == [["kept", 1, ""], ["healed", 1, ""]]
+    assert stopped(victim)
+    assert resource.prlimit(victim, resource.RLIMIT_FSIZE)[0] != 0
+
+
+def test_what_is_gone_has_nothing_to_be_undone(guard: Guard) -> None:
+    gone = subprocess.Popen(["sleep", "1000"])
+    undo = [["continue", gone.pid, started(gone.pid)], ["filter", gone.pid, 1, "no_such_table"]]
+    guard.say({"keep": 1, "for_s": 1000.0, "undo": undo})
+    assert guard.heard() == ["kept", 1, ""]
+    gone.kill()
+    gone.wait()
+    guard.say({"heal": 1})
+    assert guard.heard() == ["healed", 1, ""]
