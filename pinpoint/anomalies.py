@@ -21,10 +21,10 @@ from typing import Literal
 
 import msgspec
 
+from pinpoint import outside
 from pinpoint.catalogue import Judged, Kind, judged_of
 from pinpoint.deviation import SCORE_MAX, Reference, median_of, reference
 from pinpoint.lives import RECENT, Life, Lives
-from pinpoint.outside import Outside
 from pinpoint.patterns import Patterns
 from pinpoint.samples import StubSaw, Tick
 
@@ -99,13 +99,14 @@ class _Role:
         self._patterns = {
             each.name: Patterns(each.floor) for each in self._judged if each.kind == "state"
         }
-        self._outside = Outside()
+        self._outside = outside.Outside()
 
     def look(
         self, lives: Group, group: Group, saw: list[StubSaw], unsaid: Counter[str]
     ) -> Iterator[tuple[str, Anomaly]]:
         """`group`: those of `lives` that are judged."""
         self._outside.hear(saw, {each: life.incarnation for each, life in lives.items()}, unsaid)
+        told = self._outside.told_of(group.keys())
         for judged in self._judged:
             match judged.kind:
                 case "activity" | "level":
@@ -113,7 +114,9 @@ class _Role:
                 case "state":
                     yield from self._read(judged, lives, group, unsaid)
                 case "outside":
-                    yield from self._ask(judged, group, unsaid)
+                    for component_id, value, against in outside.look(judged, told, unsaid):
+                        direction: Direction = "high" if judged.high else "low"
+                        yield component_id, _odd(judged, value, against, direction)
 
     def _compare(
         self, judged: Judged, group: Group, unsaid: Counter[str]
@@ -165,13 +168,6 @@ class _Role:
                     peers=peers,
                 ),
             )
-
-    def _ask(
-        self, judged: Judged, group: Group, unsaid: Counter[str]
-    ) -> Iterator[tuple[str, Anomaly]]:
-        for component_id, value, against in self._outside.look(judged, group, unsaid):
-            direction: Direction = "high" if value > against.median else "low"
-            yield component_id, _odd(judged, value, against, direction)
 
 
 def _values(name: str, group: Group) -> dict[str, float]:

@@ -37,7 +37,7 @@ Values = dict[str, float]
 class Life:
     """One component, from its first beacon on. The newest of `recent` is last."""
 
-    __slots__ = ("heard_at", "incarnation", "is_new", "missed", "recent", "role")
+    __slots__ = ("heard_at", "incarnation", "is_new", "missed", "recent", "role", "values")
 
     def __init__(self, sample: Sample) -> None:
         self.incarnation = sample.incarnation
@@ -46,12 +46,10 @@ class Life:
         self.is_new = False
         """Whether the tick at hand brought a beacon."""
         self.recent: list[tuple[float, Values]] = []
+        self.values: Values = {}
+        """What the newest says."""
         self.missed = 0
         """A bit a tick, the newest lowest: whether a beacon was missing."""
-
-    @property
-    def values(self) -> Values:
-        return self.recent[-1][1]
 
     def before(self, name: str) -> list[float]:
         """What the beacons before the newest said."""
@@ -67,7 +65,8 @@ class Life:
         self.missed = (self.missed << 1 | late) & ((1 << MISSED_TICKS) - 1)
         if self.is_new:  # H2
             self.heard_at = heard_at
-            self.recent.append((heard_at, _sound(sample, unsaid)))
+            self.values = _sound(sample, unsaid)
+            self.recent.append((heard_at, self.values))
             del self.recent[:-RECENT]  # H3
             growth = self.slope(OVERHEAD_BYTES)
             if growth is not None:

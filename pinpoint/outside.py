@@ -22,7 +22,8 @@ What always holds:
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
+from math import inf
 from typing import NamedTuple
 
 from bus.messages import PeerSeen
@@ -62,7 +63,7 @@ class _Telling:
         self.answered = 0
         self.refused = 0
         self.silent = 0
-        self.wait_s = float("inf")
+        self.wait_s = inf
         self.room = 0.0
 
     def add(self, seen: PeerSeen, period_s: float) -> None:
@@ -75,6 +76,11 @@ class _Telling:
         self.room = max(self.room, seen.room)
         if seen.answered:
             self.wait_s = min(self.wait_s, seen.wait_s)
+
+
+Lately = Mapping[str, list[_Telling]]
+"""By component; the newest of its tellings is last."""
+_View = tuple[dict[str, float], Reference]
 
 
 class _Known:
@@ -140,29 +146,32 @@ class Outside:
             else:
                 del self._askers[asker]
 
-    def look(
-        self, judged: Judged, eligible: Mapping[str, object], unsaid: Counter[str]
-    ) -> list[Seen]:
-        """Who differs from the others, in the middle one of the eyes that see it."""
-        views = []
-        suspects: set[str] = set()
-        for about in self._askers.values():
-            lately = {each: known.tellings for each, known in about.items() if each in eligible}
-            values = MEASURES[judged.name](lately)
-            against = reference(judged, sorted(values.values()))
-            if against is None:
-                unsaid["asker of too few"] += 1
-            elif against.median < judged.least:
-                unsaid["too little"] += 1
-            else:
-                views.append((values, against))
-                suspects.update(
-                    each for each in values if _score(judged, values, against, each) > THRESHOLD
-                )
-        return [found for each in sorted(suspects) if (found := _agreed(judged, views, each)) is not None]
+    def told_of(self, eligible: Set[str]) -> list[Lately]:
+        """What each asker told of those, lately."""
+        return [
+            {each: known.tellings for each, known in about.items() if each in eligible}
+            for about in self._askers.values()
+        ]
 
 
-_View = tuple[dict[str, float], Reference]
+def look(judged: Judged, told: Iterable[Lately], unsaid: Counter[str]) -> list[Seen]:
+    """Who differs from the others, in the middle one of the eyes that see it."""
+    views: list[_View] = []
+    suspects: set[str] = set()
+    for lately in told:
+        values = MEASURES[judged.name](lately)
+        against = reference(judged, sorted(values.values()))
+        if against is None:
+            unsaid["asker of too few"] += 1
+        elif against.median < judged.least:
+            unsaid["too little"] += 1
+        else:
+            views.append((values, against))
+            high, low = against.high if judged.high else inf, against.low if judged.low else -inf
+            suspects.update([each for each, value in values.items() if value > high or value < low])
+    return [
+        found for each in sorted(suspects) if (found := _agreed(judged, views, each)) is not None
+    ]
 
 
 def _score(
@@ -196,43 +205,40 @@ def _is_sound(seen: PeerSeen) -> bool:
     )
 
 
-_Lately = Mapping[str, list[_Telling]]
-
-
-def _silent_shares(lately: _Lately) -> dict[str, float]:
+def _silent_shares(lately: Lately) -> dict[str, float]:
     return _shares({each: sum(t.silent for t in told) for each, told in lately.items()}, lately)
 
 
-def _refused_shares(lately: _Lately) -> dict[str, float]:
+def _refused_shares(lately: Lately) -> dict[str, float]:
     return _shares({each: sum(t.refused for t in told) for each, told in lately.items()}, lately)
 
 
-def _shares(parts: dict[str, int], lately: _Lately) -> dict[str, float]:
+def _shares(parts: dict[str, int], lately: Lately) -> dict[str, float]:
     wholes = {each: sum(t.asked for t in told) for each, told in lately.items()}
     usual = sum(parts.values()) / max(sum(wholes.values()), 1)
     return {each: (part + PRIOR * usual) / (wholes[each] + PRIOR) for each, part in parts.items()}
 
 
-def _waits_s(lately: _Lately) -> dict[str, float]:
+def _waits_s(lately: Lately) -> dict[str, float]:
     return {
         each: told[-1].wait_s for each, told in lately.items() if told[-1].answered >= ANSWERED_MIN
     }
 
 
-def _asked_per_s(lately: _Lately) -> dict[str, float]:
+def _asked_per_s(lately: Lately) -> dict[str, float]:
     return {
         each: sum(t.asked for t in told) / sum(t.period_s for t in told)
         for each, told in lately.items()
     }
 
 
-def _tightness(lately: _Lately) -> dict[str, float]:
+def _tightness(lately: Lately) -> dict[str, float]:
     # Rooms differ by factors: beside 100 and 300, 1 is far away only upside down.
     rooms = {each: max(t.room for t in told) for each, told in lately.items()}
     return {each: 1 / room for each, room in rooms.items() if room >= ROOM_MIN}  # O2
 
 
-MEASURES: Mapping[str, Callable[[_Lately], dict[str, float]]] = {
+MEASURES: Mapping[str, Callable[[Lately], dict[str, float]]] = {
     "stub_silent_share": _silent_shares,
     "stub_refused_share": _refused_shares,
     "stub_wait_s": _waits_s,
