@@ -47,6 +47,7 @@ UNSEEN_S_MIN = 2.0  # However short the period.
 GOODBYE_S = 2.0  # After a goodbye, for the agent to say whether it was asked for.
 NEVER_S = 5.0  # For a process never heard of: it may just be starting.
 UNHEARD_S_MAX = 20.0  # To begin, on a busy machine; one that takes longer hangs.
+SILENT_S_MIN = 3.0  # However short the period: a busy machine may hold a process up for a while.
 BACK_S = 3.0  # After a restart that somebody else had done, for it to be heard.
 AGAIN_S_FIRST = 1.0
 AGAIN_S_MAX = 15.0
@@ -88,6 +89,9 @@ class ProcessPeers:
         self._me = me
         self._config = config
         self._period_s = config.beacons.period_s
+        beacons = config.beacons
+        dead_s = (beacons.suspect_after + beacons.dead_after) * beacons.period_s
+        self._silent_s = max(SILENT_S_MIN - dead_s, 0.0)
         self._plan = config.components()
         self._agents = {each.node: each.id for each in self._plan if each.role == NODE}
         self._healers = sorted(
@@ -195,7 +199,7 @@ class ProcessPeers:
             return _Trouble(0, "noticed missing (never heard of)", NEVER_S)
         if peer.state == "offline":
             return _Trouble(life, "noticed gone (it said goodbye, unasked)", GOODBYE_S)
-        return _Trouble(life, "noticed dead (silent, and answers no ping)", 0.0)
+        return _Trouble(life, "noticed dead (silent, and answers no ping)", self._silent_s)
 
     def _due_at(self, component_id: str, missing: _Missing, rank: int) -> float:
         if missing.orders:

@@ -204,6 +204,13 @@ def test_a_goodbye_that_nobody_asked_for_is_brought_back_once_that_is_known() ->
     assert len(watched.look()) == 1
 
 
+def test_silence_is_taken_for_death_only_after_a_while_however_short_the_period() -> None:
+    beacons = local("/tmp", nodes=3, run=RUN, preset="fast").beacons
+    watched = settled("manager-1", {"beacons": beacons})
+    watched.set(peer("brick-2", "dead"))  # For 0.8 s.
+    assert [at for at, _ in watched.after(3.0)] == [2.5]
+
+
 def test_what_was_never_heard_of_may_just_be_starting() -> None:
     watched = settled("manager-1")
     del watched.table["brick-2"]
