@@ -157,7 +157,7 @@ def test_roll_is_refused_when_none_can_be_spared() -> None:  # R1
 
 
 def test_with_sites_as_many_are_left_at_each_as_a_write_needs_there() -> None:  # R1
-    with LocalCluster(hubs=1, nodes=2, bricks=4, preset="fast") as local:
+    with LocalCluster(hubs=1, nodes=2, bricks=4, preset="fast", heal=False) as local:
         config = local.cluster.config
         nodes = {
             name: msgspec.structs.replace(node, site=f"site-{name}")
@@ -177,7 +177,7 @@ def test_with_sites_as_many_are_left_at_each_as_a_write_needs_there() -> None:  
 
 
 def test_start_brings_back_what_ended_and_nothing_else() -> None:
-    with LocalCluster(hubs=1, nodes=2, bricks=3, preset="fast") as local:
+    with LocalCluster(hubs=1, nodes=2, bricks=3, preset="fast", heal=False) as local:
         source = local.cluster.config.source
         before = {each.id: each.pid for each in local.components() if each.role == "brick"}
         local.kill("brick-2")
@@ -196,7 +196,7 @@ def test_start_brings_back_what_ended_and_nothing_else() -> None:
 
 
 def test_what_cannot_be_trusted_is_a_cold_start() -> None:
-    with LocalCluster(hubs=1, nodes=1, bricks=4, preset="fast") as local:
+    with LocalCluster(hubs=1, nodes=1, bricks=4, preset="fast", heal=False) as local:
         bricks, config = RawBricks(local.cluster), local.cluster.config
         ids = ["brick-1", "brick-2", "brick-3", "brick-4"]
         fill(bricks, ids)
@@ -238,7 +238,7 @@ def test_what_cannot_be_trusted_is_a_cold_start() -> None:
 
 
 def test_brick_that_cannot_hand_over_goes_on() -> None:  # K2
-    with LocalCluster(hubs=1, nodes=1, bricks=3, preset="fast") as local:
+    with LocalCluster(hubs=1, nodes=1, bricks=3, preset="fast", heal=False) as local:
         bricks, config = RawBricks(local.cluster), local.cluster.config
         bricks.stored("brick-1", 1, b"value")
         for path in places(config, "brick-1"):

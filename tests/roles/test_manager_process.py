@@ -109,7 +109,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 @contextmanager
 def three_managers(settings: Mapping[str, object]) -> Iterator[Managers]:
-    with LocalCluster(hubs=2, nodes=2, managers=3, preset="fast", settings=settings) as local:
+    with LocalCluster(
+        hubs=2, nodes=2, managers=3, preset="fast", heal=False, settings=settings
+    ) as local:
         managers = Managers(local)
         try:
             yield managers
@@ -319,7 +321,9 @@ def test_a_leader_told_to_end_gives_the_lead_away(tmp_path: Path) -> None:
 
 def test_an_owner_whose_process_was_reaped_loses_its_ranges_at_once() -> None:
     roles = {"sleeper": "tests.roles.sleeper_role:main"}
-    with LocalCluster(hubs=2, nodes=2, managers=2, preset="fast", roles=roles, sleeper=1) as local:
+    with LocalCluster(
+        hubs=2, nodes=2, managers=2, preset="fast", heal=False, roles=roles, sleeper=1
+    ) as local:
         managers = Managers(local)
         until(lambda: managers.member.peers("sleeper"), 5, "the process of the first owner")
         process = managers.member.peers("sleeper")[0]

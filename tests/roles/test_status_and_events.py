@@ -102,7 +102,9 @@ def test_commands_leave_no_trace_in_the_cluster(cluster: LocalCluster) -> None:
 
 def test_events_are_told_once_as_many_as_asked_for_and_followed_until_interrupted() -> None:
     roles = {"greeter": "examples.hello_role:main"}
-    with LocalCluster(nodes=2, hubs=2, greeters=2, preset="fast", roles=roles) as cluster:
+    with LocalCluster(
+        nodes=2, hubs=2, greeters=2, preset="fast", heal=False, roles=roles
+    ) as cluster:
         config = ("--config", source(cluster))
         with started("events", "--follow", *config) as process:
             cluster.kill("greeter-1")

@@ -140,7 +140,7 @@ def test_of_two_writes_on_one_version_under_different_cookies_one_conflicts(stub
 
 def test_a_slow_request_conflicts_though_the_first_brick_missed_the_newer_one() -> None:
     """It hung when that was written, and is there again; then the newer one's first brick dies."""
-    with LocalCluster(hubs=1, nodes=2, bricks=5, preset="lan") as local:
+    with LocalCluster(hubs=1, nodes=2, bricks=5, preset="lan", heal=False) as local:
         config = local.cluster.config
         stub = Stub(local.cluster, timeout_ms=600)
         for _ in range(4):
@@ -384,7 +384,7 @@ def test_two_bricks_under_one_address_leave_nothing_in_flight(local: LocalCluste
 
 
 def test_a_stub_that_is_closed_ends_the_calls_that_wait() -> None:
-    with LocalCluster(hubs=1, nodes=1, bricks=2, preset="lan") as local:
+    with LocalCluster(hubs=1, nodes=1, bricks=2, preset="lan", heal=False) as local:
         stub = Stub(Cluster(local.cluster.config), W=2, timeout_ms=30_000)
         cookie = stub.write("alice", VALUE, ttl_s=TTL_S)
         local.pause("brick-1")
@@ -571,7 +571,7 @@ def test_bricks_may_be_killed_one_after_the_other_and_no_request_fails() -> None
 
 def test_one_brick_may_hang_and_no_request_fails() -> None:
     """Its limiter is full of requests that come to nothing; the others have room."""
-    with LocalCluster(hubs=1, nodes=2, bricks=4, preset="lan") as local:
+    with LocalCluster(hubs=1, nodes=2, bricks=4, preset="lan", heal=False) as local:
         stub = Stub(local.cluster, timeout_ms=600)
         cookies = {
             f"user-{number}": stub.write(f"user-{number}", VALUE, ttl_s=TTL_S)
@@ -594,7 +594,7 @@ def test_one_brick_may_hang_and_no_request_fails() -> None:
 
 
 def test_a_brick_that_hands_over_makes_no_request_fail() -> None:
-    with LocalCluster(hubs=1, nodes=2, bricks=3, preset="lan") as local:
+    with LocalCluster(hubs=1, nodes=2, bricks=3, preset="lan", heal=False) as local:
         stub = Stub(local.cluster, timeout_ms=2000)
         raw = RawBricks(local.cluster)
         cookie = stub.write("alice", VALUE, ttl_s=TTL_S)
@@ -686,7 +686,7 @@ def test_a_site_may_be_lost_and_its_sessions_live_on_at_the_other() -> None:
 
 
 def test_a_write_is_done_here_though_the_other_site_is_silent() -> None:
-    with LocalCluster(hubs=1, nodes=2, bricks=4, preset="lan") as local:
+    with LocalCluster(hubs=1, nodes=2, bricks=4, preset="lan", heal=False) as local:
         node_of = {each.id: each.node for each in local.components()}
         stub = Stub(sited(local), site="site-n1", W_local=2, WQ_local=2, W_remote=1, timeout_ms=500)
         far = [each for each in node_of if node_of[each] == "n2" and each.startswith("brick-")]
@@ -771,7 +771,7 @@ def test_when_every_copy_is_gone_that_is_said_and_other_sessions_live_on() -> No
 
 
 def test_too_few_answers_in_time_are_an_overload_with_a_time_to_wait() -> None:  # U2
-    with LocalCluster(hubs=1, nodes=1, bricks=2, preset="lan") as local:
+    with LocalCluster(hubs=1, nodes=1, bricks=2, preset="lan", heal=False) as local:
         stub = Stub(local.cluster, W=2, timeout_ms=200)
         cookie = stub.write("alice", VALUE, ttl_s=TTL_S)
         for number in (1, 2):
@@ -797,7 +797,7 @@ def test_too_few_answers_in_time_are_an_overload_with_a_time_to_wait() -> None: 
 
 
 def test_a_load_replaces_copies_that_were_lost() -> None:
-    with LocalCluster(hubs=1, nodes=2, bricks=4, preset="fast") as local:
+    with LocalCluster(hubs=1, nodes=2, bricks=4, preset="fast", heal=False) as local:
         config = local.cluster.config
         stub = Stub(local.cluster, W=2, timeout_ms=1000)
         cookie = stub.write("alice", VALUE, ttl_s=TTL_S)
@@ -816,7 +816,7 @@ def test_a_load_replaces_copies_that_were_lost() -> None:
 
 
 def test_a_new_brick_is_used_soon() -> None:
-    with LocalCluster(hubs=1, nodes=2, bricks=4, preset="fast") as local:
+    with LocalCluster(hubs=1, nodes=2, bricks=4, preset="fast", heal=False) as local:
         local.kill("brick-4")
         stub = Stub(local.cluster, timeout_ms=1000)
         local.start("brick-4")
