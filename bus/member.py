@@ -140,6 +140,11 @@ class Member:
             reason = f"restart {self.restarts}" if self.restarts else "first start"
             self.event("started", self.identity.id, f"{reason}, on {self.identity.node}")
 
+    def drain(self) -> None:
+        """The role takes on nothing new: say so at once."""
+        self.state = "draining"
+        self._announce()
+
     def publish(self, topic: str, message: Message) -> None:
         self.news.publish(topic, message)
 

@@ -11,21 +11,27 @@ What always holds:
       was acknowledged. If it fails, all goes on as before.
   K3  No handler of a stub's request waits, so each sees and leaves the tables whole.
   K4  Faults can be injected only in a cluster that a test made, or whose configuration allows it.
+  K5  A brick that drains serves those who have a session here, and ends when it holds none.
 """
 
 import os
 import time
 from collections.abc import Callable
+from math import inf
 
 import gevent
 from greenlet import GreenletExit
 
+from bus.agents import order
 from bus.clock import now
+from bus.config_shape import BRICK
 from bus.member import Member
-from bus.messages import Message, Refused
+from bus.messages import Drain, Message, Pong, Refused
+from bus.process_orders import EndProcess
 from bus.replies import Answer
 from bus.server import Call
 from roles.brick_inbox import DeadlineInbox, PlainInbox
+from roles.brick_view import DRAINING
 from roles.cookie import SLACK_S
 from roles.hand_over import VALID_S
 from roles.hand_over_file import find, leave, tidy
@@ -55,6 +61,8 @@ SWEEP_S_MIN, SWEEP_S_MAX = 0.01, 1.0
 TIDY_S = 60.0
 LAST_WORDS_S = 0.1  # For the last answer and event to leave.
 RETRY_S = 1.0  # A hand-over takes about that.
+SETTLE_PERIODS = 2  # Of beacons, until every stub has heard that this brick drains.
+END_S_MAX = 3.0  # For our agent to take note of our end.
 SEALED_BYTES = 1024
 """What encryption may add to a value beyond the configured limit."""
 PLAIN_BODIES_BYTES_MAX = 2 << 30
@@ -99,6 +107,7 @@ class Brick:
             )
         self._refusal: Refused | None = None
         """What everyone is told while nothing may be served."""
+        self._drains_since = inf
 
     def run(self) -> None:
         """Serve until this process is told to end, or hands over, or cannot be trusted."""
@@ -139,6 +148,7 @@ class Brick:
         on(TouchSession, self._touch, permission=SESSION)
         on(DeleteSession, self._delete, permission=SESSION)
         on(HandOver, self._hand_over, permission=CONTROL)
+        on(Drain, self._drain, permission=CONTROL)
         if MARK_OF_TESTS in os.environ:  # K4
             on(CorruptSession, self._corrupt, permission=CONTROL)
         if self._member.faults is not None:  # K4
@@ -207,12 +217,12 @@ class Brick:
             return self._refusal
         me = self._member.identity
         self._refusal = Refused("busy", f"{me.id} {HANDING_OVER}", retry_after_s=RETRY_S)  # K2
-        self._member.state = "draining"
+        before, self._member.state = self._member.state, "draining"
         try:
             length = leave(self._member.config, me.id, self._tables)
         except OSError as error:
             self._refusal = None  # K2
-            self._member.state = "live"
+            self._member.state = before
             reason = f"no hand-over: {error.strerror or error}"
             self._member.event("degraded", me.id, reason)
             return Refused("failed", reason)
@@ -220,6 +230,32 @@ class Brick:
         self._member.event("drained", me.id, f"{tables.items} sessions handed over")
         self._end(GreenletExit())  # Which is to be taken for an end in good order.
         return HandedOver(tables.data_incarnation, tables.items, length, VALID_S)
+
+    def _drain(self, call: Call[Drain]) -> Message | Refused:
+        """Others are to get what is new, and what is written again."""
+        if self._refusal is not None:
+            return self._refusal
+        me = self._member.identity
+        if not self._drains:
+            others = sum(peer.id != me.id for peer in self._member.peers(BRICK))
+            if others < self._config.WQ:
+                return Refused("failed", f"only {others} others are live, and a write needs more")
+            self._drains_since = now()
+            self._member.drain()
+            reason = f"asked by {call.sender}, with {self._tables.items} sessions"
+            self._member.event("draining", me.id, reason)
+        return Pong(me.id, me.incarnation)
+
+    @property
+    def _drains(self) -> bool:
+        return self._drains_since < inf
+
+    @property
+    def _is_drained(self) -> bool:
+        """K5: whether no session is left. Marks do not count: all bricks have them."""
+        if self._refusal is not None or self._tables.items:
+            return False
+        return now() > self._drains_since + SETTLE_PERIODS * self._member.config.beacons.period_s
 
     def _corrupt(self, call: Call[CorruptSession]) -> Message:
         found = self._tables.corrupt(call.message.sid)
@@ -234,6 +270,20 @@ class Brick:
         self._end(SystemExit(DAMAGED))
         return self._refusal
 
+    def _end_drained(self) -> None:
+        """In good order, and with our agent's knowledge if we are planned: else peers would bring
+        us back."""
+        me, config = self._member.identity, self._member.config
+        self._refusal = Refused("busy", f"{me.id} {HANDING_OVER}", retry_after_s=RETRY_S)
+        self._member.drain()  # So that no stub asks us for anything any more.
+        self._member.event("drained", me.id, "no session is left in it")
+        if any(each.id == me.id for each in config.components()):
+            answer = order(self._member, me.node, EndProcess(me.id), END_S_MAX)
+            if isinstance(answer, Refused):
+                reason = f"peers may bring it back: {answer.reason}, {answer.detail}"
+                self._member.event("degraded", me.id, reason)
+        self._end(GreenletExit())
+
     def _end(self, how: BaseException) -> None:
         gevent.spawn_later(LAST_WORDS_S, self._member.fail, how)
 
@@ -242,6 +292,8 @@ class Brick:
         while True:
             if self._refusal is None:  # K2
                 self._tables.sweep(now())
+                if self._is_drained:
+                    self._end_drained()  # K5
             if now() >= tidy_at:
                 tidy_at = now() + TIDY_S
                 tidy(self._member.config)
@@ -261,6 +313,11 @@ class Brick:
         self._bytes_out = rate("bytes_out", "Bytes of values that were read")
         size("data_incarnation", "Names the tables", lambda: tables.data_incarnation)
         size("items", "Sessions held", lambda: tables.items)
+        size(
+            DRAINING,
+            "1 while it takes on nothing new, and serves",
+            lambda: float(self._drains and self._refusal is None),
+        )
         size("marks", "Marks of deleted sessions", lambda: tables.marks)
         size("marks_forgotten", "Marks dropped to make room", lambda: tables.marks_forgotten)
         size("memory_bytes", "Memory for sessions and marks", lambda: tables.bytes_held)

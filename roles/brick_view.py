@@ -7,6 +7,7 @@ What always holds:
   B3  A copy is gone only if that is known: its tables began anew, or its process is over for good.
   B4  Nobody is chosen for a new copy who is suspect, or who was full a moment ago, unless there
       are too few others; whoever has a copy is asked for it all the same.
+  B5  Nobody who drains is chosen for a new copy, unless there would be fewer than `enough`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -32,6 +33,8 @@ FULL_S = 1.0
 """A brick that refused for want of memory is not chosen for new copies for so long."""
 
 DATA_INCARNATION = "data_incarnation"
+DRAINING = "draining"
+"""The statistic of a brick that takes on nothing new, and serves those who have a copy there."""
 
 Fate = Literal["here", "away", "gone"]
 
@@ -45,6 +48,7 @@ class Brick:
         "full_until",
         "id",
         "incarnation",
+        "is_draining",
         "is_suspect",
         "limiter",
         "node",
@@ -65,6 +69,7 @@ class Brick:
         self.data_incarnation = int(peer.statistics.get(DATA_INCARNATION, 0))
         """0: not known yet."""
         self.is_suspect = False
+        self.is_draining = False
         self.full_until = 0.0
         self.tried_at = -inf
         """When it was last asked, or found silent."""
@@ -100,24 +105,30 @@ class BrickView:
         new_limiter: Callable[[], Limiter],
         random: Random,
         sighting_of: Callable[[str, int], Sighting] = Sighting,
+        *,
+        enough: int = 0,
     ) -> None:
-        """`sighting_of` an id and an incarnation: where to count what is asked of that life."""
+        """`sighting_of` an id and an incarnation: where to count what is asked of that life.
+        `enough`: how many a write needs at the least."""
         self._new_limiter = new_limiter
         self._sighting_of = sighting_of
+        self._enough = enough
         self._random = random.random
         self.live: dict[int, Brick] = {}
         """By number: brick-7 is 7. The suspect are among them, as they may have copies."""
         self._order: list[Brick] = []
         """Those to choose from, shuffled a little with each choice."""
         self._avoided: list[Brick] = []
-        """The rest."""
+        """The rest, but for"""
+        self._draining: list[Brick] = []
+        """those who are to be rid of what they have."""
         self.any_full = False
         """Whether `forgive` is to be called now and then."""
         self._forgive_at = 0.0
         self._nodes: set[str] = set()
 
     def update(self, peers: Iterable[Peer]) -> None:
-        """These are the live bricks now, and the suspect."""
+        """These are the live bricks now, and the suspect, and those who drain."""
         live: dict[int, Brick] = {}
         for peer in peers:
             number = number_of(peer.id)
@@ -129,6 +140,7 @@ class BrickView:
                 brick = Brick(peer, number, self._new_limiter(), sighting)  # B2
             brick.data_incarnation = int(peer.statistics.get(DATA_INCARNATION, 0))
             brick.is_suspect = peer.state == "suspect"
+            brick.is_draining = peer.statistics.get(DRAINING, 0.0) > 0
             live[number] = brick
         self.live = live
         self._sort()
@@ -152,11 +164,16 @@ class BrickView:
 
     def _sort(self) -> None:
         """B4: whom to choose from, and whom only if there are too few."""
-        everyone = self.live.values()
+        self._draining = [each for each in self.live.values() if each.is_draining]
+        everyone = [each for each in self.live.values() if not each.is_draining]
         self._avoided = [each for each in everyone if each.is_suspect or each.full_until]
         self._order = [each for each in everyone if not (each.is_suspect or each.full_until)]
         self._nodes = {brick.node for brick in everyone}
         self.any_full = any(brick.full_until for brick in everyone)
+
+    @property
+    def any_draining(self) -> bool:
+        return bool(self._draining)
 
     def choose(
         self, count: int, kept: Sequence[Brick] = (), nodes: Collection[str] | None = None
@@ -181,7 +198,7 @@ class BrickView:
             if needs_other_node and len(chosen) == count - 1 and _one_node(chosen, brick.node):
                 continue  # B1: the last place is for another node.
             chosen.append(brick)
-        if len(chosen) < count and (needs_other_node or self._avoided):
+        if len(chosen) < count and (needs_other_node or self._avoided or self._draining):
             self._fill(chosen, count, nodes)
         return chosen
 
@@ -193,6 +210,11 @@ class BrickView:
                 return
             if _is_free(brick, chosen, nodes):
                 chosen.append(brick)
+        for brick in self._draining:
+            if len(chosen) >= min(count, self._enough):
+                return
+            if _is_free(brick, chosen, nodes):
+                chosen.append(brick)  # B5
 
     def fate(self, copy: tuple[int, int], peer: Peer | None, *, is_over: bool, now: float) -> Fate:
         """What became of a copy. `peer`: what is known of its brick; `is_over`: somebody reaped the

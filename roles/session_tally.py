@@ -41,6 +41,8 @@ class Quorum:
 
     def __init__(self, count: int, *, here: Collection[str] = (), remote: bool = False) -> None:
         self.count = count
+        self.leaving: Collection[Brick] = ()
+        """Who is asked for its word alone: what it has is to be had elsewhere."""
         self._here = here
         """Nodes of this site; none: sites do not matter."""
         self._remote = remote
@@ -48,19 +50,21 @@ class Quorum:
 
     def counts(self, brick: Brick) -> bool:
         """Whether a copy there is one of the `count`."""
-        return not self._here or brick.node in self._here
+        return brick not in self.leaving and (not self._here or brick.node in self._here)
 
     def counted(self, copies: Collection[Brick]) -> int:
         """How many of the `count` these are."""
-        if not self._here:
+        if not self._here and not self.leaving:
             return len(copies)
-        return sum(brick.node in self._here for brick in copies)
+        return sum(map(self.counts, copies))
 
     def is_met(self, copies: Collection[Brick], stage: Stage) -> bool:
         local = self.counted(copies)
         if local < self.count:
             return False
-        return not self._remote or len(copies) > local or stage == Stage.END
+        if not self._remote or stage == Stage.END:
+            return True
+        return any(brick.node not in self._here and brick not in self.leaving for brick in copies)
 
 
 class WriteTally:

@@ -7,8 +7,8 @@ cannot carry is refused at once.
 
 What always holds:
   U1  A cookie that is handed out names only bricks that have that version or a newer one, those of
-      the cookie before it first, in its order. Where that is not known (of a StateConflict, or of
-      a `load` that could not refresh), it is marked as unsure.
+      the cookie before it first, in its order, without those who drain. Where that is not known (of
+      a StateConflict, or of a `load` that could not refresh), it is marked as unsure.
   U2  Every call ends within its timeout, twice that for a `load` that refreshes, three times for a
       `touch` that has to; with an answer, or an error that says which of all ways it failed.
   U3  Nothing is sent for a request that is refused; what is sent was let through by its level and
@@ -20,7 +20,7 @@ What always holds:
 import math
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from random import SystemRandom
 from typing import Any, NoReturn
@@ -47,10 +47,10 @@ from bus.errors import (
 )
 from bus.member import Member
 from bus.messages import Message, Refused
-from bus.peers import Change, Died
+from bus.peers import Change, Died, Peer
 from bus.statistics import Statistics
 from roles.admission import PRIORITY_MAX, PRIORITY_MIN, Admission, level_of
-from roles.brick_view import Brick, BrickView
+from roles.brick_view import DRAINING, Brick, BrickView
 from roles.cluster import Cluster
 from roles.cookie import (
     COPIES_MAX,
@@ -145,6 +145,7 @@ class Stub:
             partial(limiter_of, limiter, self._timeout_s),
             SystemRandom(),
             self._seen.sightings.of,
+            enough=self._config.WQ_local or self._config.WQ,
         )
         self._seen.add(self._bricks)
         self._member.on_change(self._heard)
@@ -267,7 +268,7 @@ class Stub:
         self._check_ttl(ttl_s)
         found = self._decoded(cookie)
         self._admit(found.sid, priority, is_new=False)
-        here = self._here(found)
+        here = self._staying(found)
         expires_wall_s = max(_end_of(ttl_s), found.expires_wall_s)
         longer = msgspec.structs.replace(
             found,
@@ -335,13 +336,13 @@ class Stub:
         self._update()
 
     def _update(self) -> None:
-        suspect = [
+        others = [
             peer
             for peer in self._member.liveness.peers()
-            if peer.role == BRICK and peer.state == "suspect"
+            if peer.role == BRICK and (peer.state == "suspect" or _still_serves(peer))
         ]
         live = self._member.peers(BRICK)  # Suspects too, while we hear of nobody at all.
-        self._bricks.update([*suspect, *live])
+        self._bricks.update([*others, *live])
         self._changed.set()
         self._changed.clear()
 
@@ -383,11 +384,27 @@ class Stub:
                 here.append(brick)
         return here
 
+    def _staying(self, cookie: Cookie) -> list[Brick]:
+        """Those of them whose copies count, now and later: who drains has one no more, unless all
+        do. Then it has to wait until a write names others as well."""
+        here = self._here(cookie)
+        if not self._bricks.any_draining:
+            return here
+        return [brick for brick in here if not brick.is_draining] or here
+
+    def _leaving(self, cookie: Cookie) -> Sequence[Brick]:
+        """Who would be an arbiter if it did not drain, and is asked for its word still: a stub that
+        has not heard of it goes by that (T2 of the tally)."""
+        if not self._bricks.any_draining:
+            return ()
+        staying = self._staying(cookie)
+        return [brick for brick in self._here(cookie)[:2] if brick not in staying]
+
     def _kept(self, cookie: Cookie) -> Sequence[Brick]:
-        return self._here(cookie)[:2]
+        return self._staying(cookie)[:2]
 
     def _is_short(self, cookie: Cookie) -> bool:
-        return len(self._here(cookie)) < (self._config.WQ_local or self._config.WQ)
+        return len(self._staying(cookie)) < (self._config.WQ_local or self._config.WQ)
 
     # Asking.
 
@@ -422,11 +439,12 @@ class Stub:
     ) -> str:
         """The same, uncounted."""
         forced: Sequence[Brick] = ()
-        before = len(kept)
+        before, leaving = len(kept), self._leaving(new)
         if kept and not (kept[0].has_room and kept[-1].has_room):
             kept = self._still_kept(kept)
             forced = [] if kept[0].has_room else kept[:1]
         chosen, quorum = self._chosen(kept)
+        quorum.leaving = [each for each in leaving if each not in chosen]
         if not quorum.is_met(chosen, Stage.END):
             live = self._near_bricks()
             where = " at this site" if self._config.W_local else ""
@@ -448,11 +466,12 @@ class Stub:
             quorum,
             "stored",
             version=new.version,
-            arbiters=kept,
+            arbiters=[*kept, *leaving],
             nodes=nodes,
             needs_word=len(kept) < before,
         )
-        request = self._ask(tally, chosen, ask, value, priority, self._spares, forced)
+        asked = [*chosen, *quorum.leaving]
+        request = self._ask(tally, asked, ask, value, priority, self._spares, forced)
         if tally.conflict is not None:
             brick, answer = tally.conflict
             raise self._conflict(new, brick, answer)
@@ -460,9 +479,8 @@ class Stub:
             raise StateExpired("the session was deleted")
         if not tally.is_met:
             raise self._too_few(quorum.counted(tally.copies), quorum.count, request, tally.refused)
-        return encode(
-            msgspec.structs.replace(new, copies=_copies(chosen, tally)), self._ring.current()
-        )
+        copies = _copies(chosen, tally, quorum.leaving)
+        return encode(msgspec.structs.replace(new, copies=copies), self._ring.current())
 
     def _still_kept(self, kept: Sequence[Brick]) -> Sequence[Brick]:
         """Not all of them have room. Who hangs is left out. Who is merely busy is left out too, but
@@ -727,6 +745,11 @@ def _counts_of(member: Member) -> _Counts:
     return _counts[member]
 
 
+def _still_serves(peer: Peer) -> bool:
+    """Whether it drains; who hands over says the same, and serves nobody."""
+    return peer.state == "draining" and peer.statistics.get(DRAINING, 0.0) > 0
+
+
 def _check_allowed(refused: Sequence[Refused]) -> None:
     if any(each.reason == "denied" for each in refused):
         raise LinkError(
@@ -741,9 +764,11 @@ def _with_room(bricks: Sequence[Brick], count: int) -> tuple[list[Brick], list[B
     return free[:count], free[count:]
 
 
-def _copies(asked: Sequence[Brick], tally: WriteTally) -> tuple[tuple[int, int], ...]:
+def _copies(
+    asked: Sequence[Brick], tally: WriteTally, leaving: Collection[Brick] = ()
+) -> tuple[tuple[int, int], ...]:
     """U1: who has it, in the order of asking; spares come last."""
-    has_it = tally.copies
+    has_it = {brick: data for brick, data in tally.copies.items() if brick not in leaving}
     ordered = [brick for brick in asked if brick in has_it]
     ordered += [brick for brick in has_it if brick not in ordered]
     return tuple((brick.number, has_it[brick]) for brick in ordered[:COPIES_MAX])  # U1

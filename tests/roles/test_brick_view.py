@@ -103,6 +103,32 @@ def test_who_is_full_and_on_another_node_does_not_keep_a_place_free() -> None:  
         assert 5 not in [brick.number for brick in bricks.choose(3)]
 
 
+def draining(number: int, node: str = "n1") -> Peer:
+    statistics = {"data_incarnation": 7.0, "draining": 1.0}
+    return msgspec.structs.replace(peer(number, node), state="draining", statistics=statistics)
+
+
+def test_who_drains_gets_no_new_copy_and_keeps_no_place_free() -> None:  # B5
+    bricks = view(peer(1), peer(2), draining(3), draining(4, "n2"))
+    assert bricks.any_draining
+    for _ in range(100):
+        assert {brick.number for brick in bricks.choose(3)} == {1, 2}
+        kept = [bricks.live[1]]
+        assert [brick.number for brick in bricks.choose(2, kept)] == [1, 2]
+    assert bricks.fate((4, 7), None, is_over=False, now=0.0) == "here"
+    bricks.update([peer(1), peer(2), peer(3)])
+    assert not bricks.any_draining
+    assert len(bricks.choose(3)) == 3
+
+
+def test_who_drains_is_chosen_when_a_write_could_not_be_done_without() -> None:  # B5
+    bricks = BrickView(lambda: Aimd(0.06), Random(1), enough=2)
+    bricks.update([peer(1), draining(2), draining(3)])
+    for _ in range(100):
+        assert len({brick.number for brick in bricks.choose(3)} & {1, 2, 3}) == 2
+        assert bricks.live[1] in bricks.choose(3)
+
+
 def filled(at: float) -> Brick:
     """One that has all it may have, asked at that moment."""
     brick = view(peer(1)).live[1]

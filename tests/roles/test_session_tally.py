@@ -54,6 +54,45 @@ def test_a_write_is_done_when_enough_have_it() -> None:  # T1
     assert tally.copies == {A: 7, B: 7}
 
 
+def leaving(*, here: tuple[str, ...] = ()) -> WriteTally:
+    """Of A, B and C, the first drains and is asked for its word alone."""
+    quorum = Quorum(2, here=here)
+    quorum.leaving = [A]
+    tally = WriteTally(quorum, "stored", arbiters=[B, A])
+    tally.awaited = 3
+    for brick in (A, B, C):
+        tally.asked(brick)
+    return tally
+
+
+@pytest.mark.parametrize("here", [(), ("n1", "n2")], ids=["anywhere", "by-site"])
+def test_a_copy_of_who_drains_is_not_one_of_those_needed(here: tuple[str, ...]) -> None:  # T1
+    tally = leaving(here=here)
+    add(tally, A, STORED)
+    add(tally, B, STORED)
+    assert not tally.is_met
+    assert add(tally, C, STORED)
+    assert tally.is_met
+    failing = leaving(here=here)
+    add(failing, A, STORED)
+    assert add(failing, C, BUSY)
+    assert not failing.is_met
+
+
+def test_who_drains_is_an_arbiter_still() -> None:  # T2
+    tally = leaving()
+    add(tally, B, STORED)
+    assert not add(tally, C, STORED), "its word is waited for"
+    assert add(tally, A, said("conflict", version=9))
+    assert tally.conflict is not None
+    slow = leaving()
+    add(slow, B, STORED)
+    add(slow, C, STORED)
+    slow.reach(Stage.HALF, [])
+    assert slow.is_settled
+    assert slow.is_met
+
+
 def test_a_write_that_cannot_be_done_is_settled_at_once() -> None:
     tally = write()
     assert not add(tally, A, BUSY)
