@@ -1,4 +1,4 @@
-"""What the chapters on leases show is Python that runs, and does what they say it does.
+"""What the chapters on leases and chaos show is Python that runs, and does what they say it does.
 
 Method: the blocks are cut out of the chapters and run, in the directory of a real cluster's
 `cluster.toml`. What a block takes from the reader's program, the test puts there first.
@@ -28,7 +28,10 @@ Names = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def local() -> Iterator[LocalCluster]:
-    with LocalCluster(preset="fast", managers=2, hubs=2, nodes=1) as made:
+    settings = {"chaos": True}
+    with LocalCluster(
+        preset="fast", managers=2, hubs=2, bricks=3, nodes=2, settings=settings
+    ) as made:
         yield made
 
 
@@ -151,3 +154,12 @@ def test_chapter_on_fencing_refuses_in_a_service_what_is_too_late() -> None:
     assert names["put"]("alice", 3, b"apples")
     assert not names["put"]("alice", 2, b"pears")
     assert carts == {"alice": b"apples"}
+
+
+def test_chapter_on_chaos_hangs_a_brick_and_slows_all(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names: Names = {"cluster": cluster}
+    run(block("docs/chaos.md", 0), names)
+    assert capsys.readouterr().out == "hang ('brick-1',) stopped\n"
+    assert names["fault"].healed_at is not None
