@@ -3,7 +3,7 @@
 Each asker (a stub) is compared with itself only: how one brick treats it beside how the others
 do, as it may be far away, slow, or wrong. Of what it told of one in the last `WINDOW` ticks:
 
-    stub_silent_share   (silent + PRIOR * p) / (asked + PRIOR), with p the share of all it asked:
+    stub_silent_share   (silent + PRIOR * p) / (asked + PRIOR), with p the median of silent / asked:
                         two silent of two are chance, 70 of 100 are not
     stub_refused_share  likewise
     stub_wait_s         the newest: a median, so a pause of a moment is not in it
@@ -215,7 +215,7 @@ def _refused_shares(lately: Lately) -> dict[str, float]:
 
 def _shares(parts: dict[str, int], lately: Lately) -> dict[str, float]:
     wholes = {each: sum(t.asked for t in told) for each, told in lately.items()}
-    usual = sum(parts.values()) / max(sum(wholes.values()), 1)
+    usual = median_of(sorted([part / (wholes[each] or 1) for each, part in parts.items()] or [0]))
     return {each: (part + PRIOR * usual) / (wholes[each] + PRIOR) for each, part in parts.items()}
 
 

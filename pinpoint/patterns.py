@@ -126,21 +126,21 @@ class Patterns:
         self._floor = floor
         self._zone = floor
         self._ticks = 0
-        self._histories: dict[str, History] = {}
+        self.histories: dict[str, History] = {}
         self.totals = [0] * CODES
 
     def keep(self, lives: Mapping[str, object]) -> None:
         """Forget all but the histories of these lives."""
-        gone = [each for each, kept in self._histories.items() if lives.get(each) is not kept.life]
+        gone = [each for each, kept in self.histories.items() if lives.get(each) is not kept.life]
         for component_id in gone:
-            for code, count in enumerate(self._histories.pop(component_id).counts):
+            for code, count in enumerate(self.histories.pop(component_id).counts):
                 self.totals[code] -= count  # T2
 
     def feed(self, component_id: str, life: object, slope: float) -> None:
         """One more slope of a life that is there."""
-        history = self._histories.get(component_id)
+        history = self.histories.get(component_id)
         if history is None:
-            history = self._histories[component_id] = History(life)
+            history = self.histories[component_id] = History(life)
         history.slope = slope
         letter = 1 if abs(slope) < self._zone else 2 if slope > 0 else 0
         history.push(letter, self.totals)
@@ -148,13 +148,13 @@ class Patterns:
     def look(self, judged: Collection[str]) -> tuple[list[tuple[str, Surprise]], int]:
         """Who is too surprising, and of how many; 0 if they are too few to say."""
         self._ticks += 1
-        if self._ticks % ZONE_TICKS == LENGTH and self._histories:
-            slopes = sorted([abs(history.slope) for history in self._histories.values()])
+        if self._ticks % ZONE_TICKS == LENGTH and self.histories:
+            slopes = sorted([abs(history.slope) for history in self.histories.values()])
             self._zone = max(self._floor, ZONE_SHARE * median_of(slopes))
         ready = [
-            (each, self._histories[each])
+            (each, self.histories[each])
             for each in judged
-            if each in self._histories and self._histories[each].positions >= SCAN
+            if each in self.histories and self.histories[each].positions >= SCAN
         ]
         if len(ready) < GROUP_MIN:
             return [], 0
