@@ -169,6 +169,8 @@ class ProcessPeers:
             if missing is None or missing.life != trouble.life:
                 missing = _Missing(trouble.life, now, trouble.patience_s, draw())
                 self._missing[planned.id] = missing
+            # After a goodbye its agent said that nobody had asked for it.
+            missing.patience_s = min(missing.patience_s, trouble.patience_s)
             if now >= self._due_at(planned.id, missing, rank):
                 order = self._order(planned, missing, trouble, table, now)
                 if order is not None:

@@ -204,6 +204,14 @@ def test_a_goodbye_that_nobody_asked_for_is_brought_back_once_that_is_known() ->
     assert len(watched.look()) == 1
 
 
+def test_a_goodbye_is_waited_upon_no_longer_than_its_agent_takes_to_explain_it() -> None:
+    watched = settled("manager-1")
+    watched.set(peer("brick-2", "offline"))
+    assert watched.after(0.5) == []
+    watched.peers.exited(exited("brick-2"))
+    assert [(at, order.id) for at, order in watched.after(0.5)] == [(0.25, "brick-2")]
+
+
 def test_silence_is_taken_for_death_only_after_a_while_however_short_the_period() -> None:
     beacons = local("/tmp", nodes=3, run=RUN, preset="fast").beacons
     watched = settled("manager-1", {"beacons": beacons})
