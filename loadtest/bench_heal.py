@@ -16,10 +16,10 @@ import gevent
 import msgspec
 
 from bus.clock import now
-from bus.config_shape import BRICK
+from bus.config_shape import BRICK, PinpointConfig
 from loadtest import machine
 from loadtest.heal_field import HealField, Load
-from loadtest.heal_requests import PAPERS, Carried, Injure, TownAsked, Verb
+from loadtest.heal_requests import PAPERS, Carried, Injure, SoFar, TownAsked, Verb
 from loadtest.heal_score import FalseRestart, Trial, false_restarts, row, trials
 from loadtest.predictors import INJURIES
 
@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 DROP_SHARE = 0.7
 SLOW_S = 0.001
-LEAK_BYTES_PER_S = 4 * MIB
+LEAK_BYTES_PER_S = 10e6
 LEAK_HURTS_BYTES = 256 * MIB
 """That much more than it needs, and a machine that is planned tightly begins to swap."""
 FLIPPED_VALUES = 10.0
@@ -39,10 +39,9 @@ AMOUNTS: dict[Verb, float] = {
     "leak": LEAK_BYTES_PER_S,
     "flip": FLIPPED_VALUES,
 }
-FIND_S_MAX = 15.0
-"""So long until a fault that nobody found is ended by us."""
 FIND_S_MAX_OF: dict[Verb, float] = {"leak": LEAK_HURTS_BYTES / LEAK_BYTES_PER_S + 5}
 WHOLE_S_MAX = 30.0
+WARM_UP = 0.3  # Of the load: while connections are made, and every stub is new.
 SICK_S = 20.0
 DETECT_S_MAX = 5.0
 RECOVER_S_MAX = 3.0
@@ -55,12 +54,12 @@ METHOD = (
     "next brick each time. detect_s: from the injury to the first word in the cluster that this "
     "life is sick or over (a flipped value: until the brick meets it, too); recover_s: from there "
     "until its next life is live in the eyes of both agents, both generators and a bystander. "
-    "failed_requests: all that raised anything, refusals and timeouts among them; late_requests: "
-    "done, but later than the timeout after they were meant to begin. lost_sessions: "
-    "acknowledged, and then gone or not what was written, during the run or when all are loaded "
-    "at the end. false_restarts: lives that ended and had not been hurt. precision: of the "
-    "restarts, those of the hurt; recall: of the hurt, those found (a leak: before it has leaked "
-    "leak_hurts_bytes)"
+    "failed_requests: all that raised anything, refusals and timeouts among them, but for those "
+    "before the first fault (warm_up_failed); late_requests: done, but later than the timeout "
+    "after they were meant to begin. lost_sessions: acknowledged, and then gone or not what was "
+    "written, during the run or when all are loaded at the end. false_restarts: lives that ended "
+    "and had not been hurt. precision: of the restarts, those of the hurt; recall: of the hurt, "
+    "those found (a leak: before it has leaked leak_hurts_bytes)"
 )
 
 
@@ -68,8 +67,12 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     runs: dict[Verb, int]
     settle_s: float = 4.0
     """From where all is whole to the next fault."""
+    find_s_max: float = 15.0
+    """So long until a fault that nobody found is ended by us."""
     first_s: float = 18.0
     """From the beginning of the load to the first fault: Pinpoint must know what is normal."""
+    grace_s: float = PinpointConfig().grace_s
+    """How old a brick must be to be judged."""
     load: Load = Load()
     records: str = ""
     """A directory to copy Pinpoint's records to."""
@@ -86,9 +89,9 @@ def bench(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:  # no
 
 def run(pace: Pace, progress: Callable[[str], None]) -> dict[str, Any]:
     before, began_at = machine.machine(), now()
-    with HealField(asked(), GENERATORS, pace.load) as field:
+    with HealField(asked(pace), GENERATORS, pace.load) as field:
         field.begin()
-        gevent.sleep(pace.first_s)
+        warmed = warm_up(field, pace)
         victims = cycle(field.of_role(BRICK))
         for verb in in_turn(pace.runs):
             hurt(field, verb, next(victims), pace, progress)
@@ -100,20 +103,30 @@ def run(pace: Pace, progress: Callable[[str], None]) -> dict[str, Any]:
             injuries = msgspec.json.encode(field.injuries)
             Path(pace.records, INJURIES).write_bytes(injuries)
     return {
-        **result(field, carried, pace),
+        **result(field, carried, pace, warmed),
         "elapsed_s": round(now() - began_at, 1),
         "versions": machine.versions(),
         "machine": before,
     }
 
 
-def asked() -> TownAsked:
+def asked(pace: Pace) -> TownAsked:
     settings = {
         "chaos": True,
         # A brick is hurt again sooner than it would be in life: that is no restart in vain.
         "restarts": {"sick_s": SICK_S},
+        "pinpoint": {"grace_s": pace.grace_s},
     }
     return TownAsked(counts=COUNTS, settings=settings)
+
+
+def warm_up(field: HealField, pace: Pace) -> SoFar:
+    """Stubs find out what bricks can carry, and Pinpoint what is normal. What came of that."""
+    field.pace(WARM_UP * pace.load.per_s)
+    gevent.sleep(pace.first_s / 4)
+    field.pace(pace.load.per_s)
+    gevent.sleep(3 * pace.first_s / 4)
+    return field.how_far()
 
 
 def in_turn(runs: dict[Verb, int]) -> Iterator[Verb]:
@@ -129,7 +142,7 @@ def hurt(
     if missing:
         progress(f"not whole: {', '.join(missing)}")
     gevent.sleep(pace.settle_s)
-    find_s_max = FIND_S_MAX_OF.get(verb, FIND_S_MAX)
+    find_s_max = FIND_S_MAX_OF.get(verb, pace.find_s_max)
     (injury,) = field.injure(Injure(verb, [victim], AMOUNTS.get(verb, 0.0), find_s_max))
     if injury.refused:
         progress(f"{verb} {victim}: {injury.detail}")
@@ -141,7 +154,9 @@ def hurt(
         progress(f"{verb} {victim}: back after {now() - injury.at:.1f} s")
 
 
-def result(field: HealField, carried: Sequence[Carried], pace: Pace) -> dict[str, Any]:
+def result(
+    field: HealField, carried: Sequence[Carried], pace: Pace, warmed: SoFar
+) -> dict[str, Any]:
     tried = [
         in_time(each)
         for each in trials(field.injuries, field.notices, field.sightings, field.observers)
@@ -150,13 +165,14 @@ def result(field: HealField, carried: Sequence[Carried], pace: Pace) -> dict[str
     rows = [row(verb, tried, false) for verb in pace.runs]
     seconds = [each for one in carried for each in one.seconds]
     return {
-        "failed_requests": sum(each.failed for each in carried),
+        "failed_requests": sum(each.failed for each in carried) - warmed.failed,
         "lost_sessions": sum(len(each.losses) for each in carried),
         "false_restarts": len(false),
         "detect_s": middle_of(rows, "detect_s"),
         "recover_s": middle_of(rows, "recover_s"),
         **figures(rows),
-        "requests": sum(each[0] for each in seconds),
+        "requests": sum(each[0] for each in seconds) - warmed.offered,
+        "warm_up_failed": warmed.failed,
         "late_requests": sum(each[2] for each in seconds),
         "sessions": sum(each.sessions for each in carried),
         "p50_ms": max((each.p50_ms for each in carried if each.p50_ms), default=None),

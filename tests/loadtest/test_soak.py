@@ -1,9 +1,15 @@
-"""The soak's plan and score, from what is written out. No processes."""
+"""The soak's plan and score, from what is written out; and one clean soak, short and real."""
 
 from itertools import islice
+from pathlib import Path
 
+import pytest
+
+from loadtest import soak
 from loadtest.heal_requests import Loss
 from loadtest.heal_score import FalseRestart
+from loadtest.soak import Run, acts_in
+from loadtest.soak_history import lines
 from loadtest.soak_plan import FOR_S_MAX, clean_steps, steps
 from loadtest.soak_score import Verdict, sorted_losses
 
@@ -82,3 +88,17 @@ def test_anything_at_all_makes_a_soak_wrong() -> None:
         assert not bad.is_right
         whole.add(bad)
     assert set(whole.figures().values()) == {0, 1}
+
+
+@pytest.mark.slow
+def test_nothing_is_restarted_while_nobody_is_hurt(tmp_path: Path) -> None:
+    """A clean soak, cut short: a cold start under load, steps of it, sessions that soon end."""
+    run = Run(14.0, 5, tmp_path, clean=True, progress=lambda line: None)
+    leg = run.leg()
+    assert leg.verdict == Verdict(), "nobody is hurt, and nothing is lost, doubled or restarted"
+    assert len(leg.paces) > 1
+    assert sum(second[1] for one in leg.carried for second in one.seconds) > 100
+    acts = list(acts_in(tmp_path / "acts-5"))
+    assert {act.owner.partition("/")[0] for act in acts} == set(soak.OWNERS)
+    whats = {line["what"] for line in lines(leg)}
+    assert whats == {"leg", "second", "load", "live"}
