@@ -63,6 +63,7 @@ from roles.messages import (
     LeasesDescribed,
     encode_rows,
 )
+from roles.rejuvenator import rejuvenate
 
 LEASE = "lease"
 
@@ -99,6 +100,8 @@ class ManagerShell:
         self._complaint = ""
         self._killing = False
         self._watch = PeerWatch(member)
+        self._answers = 0
+        self._answering_s = 0.0
         self._declare()
         self._serve()
         member.on_exit(self._heard_exit)
@@ -106,6 +109,7 @@ class ManagerShell:
     def run(self) -> None:
         """Serve until this process is told to end; give the lead away first."""
         loops = [gevent.spawn(self._loop), gevent.spawn(self._ask_store)]
+        loops.append(gevent.spawn(self._rejuvenate))
         try:
             self._member.live()
             self._watch.start()
@@ -116,6 +120,9 @@ class ManagerShell:
             gevent.killall(loops)
         if self._op is None:  # Else its thread is still at it.
             self._store.close()
+
+    def _rejuvenate(self) -> None:
+        rejuvenate(self._member, lambda: self._manager.leading)
 
     def _assignment(self, namespace: str) -> Assignment:
         settings = self._member.config.namespaces.get(namespace, NamespaceConfig())
@@ -188,6 +195,7 @@ class ManagerShell:
             outcome = thread.spawn(self._store.call, op).get()
             assert outcome is not None
             self._store_s.set(now() - asked_at)
+            self._store_asks.add()
             if isinstance(outcome, Failed | InDoubt):
                 self._failures.add()
             elif isinstance(op, Commit):
@@ -255,13 +263,15 @@ class ManagerShell:
         self, call: Call[M], decide: Callable[[int, float], list[ManagerAction]]
     ) -> Message | Answer | Refused:
         """What the machine answers, as long as the asker waits for it."""
-        token = next(self._tokens)
+        token, asked_at = next(self._tokens), now()
         waiter = self._waiters[token] = AsyncResult()
         try:
             self._decide(lambda at: decide(token, at))
             answer = waiter.wait(max(call.left_s(), 0.0))  # M2
         finally:
             del self._waiters[token]
+            self._answers += 1
+            self._answering_s += now() - asked_at
         if answer is None:
             return Refused("late", "the store did not answer in time")
         return answer
@@ -315,8 +325,13 @@ class ManagerShell:
         self._map_asks = rate("map_asks", "Asks of lookups")
         self._commits = rate("commits", "Commits that the store answered")
         self._store_s = size("store_s", "How long the store took to answer, the last time")
-        self._failures = counter("store_failures", "Questions that the store did not answer")
+        self._store_asks = rate("store_asks", "Questions to the store, answered or given up")
+        self._failures = rate("store_failures", "Questions that the store did not answer")
         self._ignored = counter("asks_ignored", "Asks left unanswered: races, and odd ones")
+        size("waiting", "Asks that wait for their answer", lambda: len(self._waiters))
+        self._member.statistics.share(
+            "answer_s", "Mean time to an answer", lambda: (self._answering_s, self._answers)
+        )
         size("leading", "1 for the manager that leads", lambda: float(manager.leading))
         size("term", "Of the leader, as far as known", lambda: float(manager.election.term))
         size("namespaces", "Pools of keys", lambda: len(manager.namespaces))
