@@ -206,6 +206,7 @@ class LeaseSession:
             joining.post(lambda: outcome.set_exception(failure))
             return
         try:
+            self._declare()
             self.member.subscribe(TIP_TOPIC, MapTip, self._heard_tip)
             self.member.subscribe(NUDGE_TOPIC, LeaseNudge, self._heard_nudge)
             self.member.live()
@@ -216,6 +217,17 @@ class LeaseSession:
 
     def _close(self) -> None:
         self._closing = True
+
+    def _declare(self) -> None:
+        rate, size = self.member.statistics.rate, self.member.statistics.size
+        self._asks = rate("lease_asks", "Questions to managers, for several owners each")
+        self._unanswered = rate("lease_silences", "Those that nobody answered in time")
+        size("lease_owners", "Owners in this process", lambda: len(self._owners))
+        size("lease_lookups", "Lookups in this process", lambda: len(self._lookups))
+        size("ranges_held", "Ranges that these owners hold", self._ranges_held)
+
+    def _ranges_held(self) -> int:
+        return sum(len(home.machine.held.pieces()) for home in self._owners)
 
     def _loop(self) -> None:
         while not self._closing:
@@ -260,8 +272,10 @@ class LeaseSession:
     def _ask_leases(self, asks: list[tuple[OwnerHome, OwnerAsk]]) -> None:
         message = pack_asks([ask for _, ask in asks])
         asking = [gevent.spawn(self._ask_one, each, message, asks) for each in self._targets()]
+        self._asks.add()
         gevent.joinall(asking)
         if not any(each.value for each in asking):
+            self._unanswered.add()
             self._leader = ""
         for home, ask in asks:
             home.machine.unanswered(ask.sequence, now())  # Unless it was, by one of them.
