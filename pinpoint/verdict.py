@@ -12,7 +12,6 @@ What always holds:
       many scales lie between, and for how long.
 """
 
-import math
 from collections import deque
 from collections.abc import Mapping
 from typing import Literal
@@ -149,7 +148,7 @@ class Verdicts:
         return Flags(frozenset(flagged), frozenset(nearly), tuple(persisting))
 
     def _verdict(self, sample: Sample, history: "_History") -> Verdict:
-        newest = sorted(history.looks[-1], key=lambda anomaly: -_size(anomaly.score))
+        newest = sorted(history.looks[-1], key=lambda anomaly: -abs(anomaly.score))
         evidence = tuple(
             Evidence(anomaly, history.count(anomaly.statistic) * self._period_s)
             for anomaly in newest[:EVIDENCE_MAX]
@@ -185,12 +184,8 @@ class _History:
 
 def _strength(verdict: Verdict) -> tuple[int, float, str]:
     """The more groups the stronger, then the farther; the id, so that none is like another."""
-    total = sum(_size(each.anomaly.score) for each in verdict.evidence)
+    total = sum(abs(each.anomaly.score) for each in verdict.evidence)
     return -verdict.groups, -total, verdict.id
-
-
-def _size(score: float) -> float:
-    return abs(score) if math.isfinite(score) else 0.0
 
 
 def _one_a_group(evidence: tuple[Evidence, ...]) -> list[Evidence]:
@@ -204,5 +199,5 @@ def _spoken(evidence: Evidence) -> str:
     anomaly = evidence.anomaly
     return (
         f"{anomaly.statistic} {anomaly.value:.3g}, median of {anomaly.peers} {anomaly.median:.3g} "
-        f"({_size(anomaly.score):.0f} scales, {evidence.seen_s:g} s)"
+        f"({abs(anomaly.score):.0f} scales, {evidence.seen_s:g} s)"
     )

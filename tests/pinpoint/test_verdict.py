@@ -98,8 +98,8 @@ def test_sentence_names_one_statistic_of_each_group_and_is_not_too_long() -> Non
     assert len(sentence(anomaly("x" * 200 + letter) for letter in "abcdef")) == REASON_LENGTH_MAX
 
 
-def test_evidence_is_bounded_and_numbers_that_are_none_do_no_harm() -> None:
+def test_evidence_is_bounded() -> None:
     machine = verdicts()
-    odd = tuple(anomaly(f"s{number}", score=float("nan")) for number in range(40))
+    odd = tuple(anomaly(f"s{number}") for number in range(40))
     looks = [machine.look({"brick-1": odd}, crowd(6)) for _ in range(3)]
     assert len(looks[-1].persisting[0].evidence) == EVIDENCE_MAX
