@@ -14,8 +14,8 @@ from typing import Literal
 import msgspec
 
 Kind = Literal["activity", "level", "state", "outside"]
-"""activity: goes up and down in a moment, so one second proves nothing; level: a size that says
-what it says at once (both: `pinpoint.deviation`); state: its history (`pinpoint.patterns`);
+"""activity: a pause of a moment is in it, so one second proves nothing; level: no pause is, so it
+counts at once (both: `pinpoint.deviation`); state: its history (`pinpoint.patterns`);
 outside: as those see it who ask (`pinpoint.outside`)."""
 
 BEACONS_MISSED = "beacons_missed"
@@ -78,8 +78,8 @@ BRICK = (
     # Left alone: bricks of a small node get more writes than others, never fewer.
     Judged(name="writes_per_s", group="work", kind="activity", low=True, relative=0.15, least=20.0),
     # Memory: a leak is what neither its sessions explain nor the peers have.
-    _high("minor_faults_per_s", "faults", 700.0, 0.5),
-    _high(RSS_GROWTH, "growth", 2 * MB, 0.5),
+    _high("minor_faults_per_s", "faults", 700.0, 0.5, "level"),
+    _high(RSS_GROWTH, "growth", 2 * MB, 0.5, "level"),
     _high(OVERHEAD_BYTES, "memory", 6 * MB, 0.1, "level"),
     # Histories. One group: they rise and fall with the sessions, all together.
     _pattern("items", "contents", 2.0),
@@ -100,8 +100,8 @@ VITALS = (
     _high("service_s", "service", 0.005, 0.5),
     _high("expired_per_s", "late", 5.0, 0.5),
     _high("failed_per_s", "failed", 5.0, 0.5),
-    _high("minor_faults_per_s", "faults", 1000.0, 0.5),
-    _high(RSS_GROWTH, "growth", 3 * MB, 0.5),
+    _high("minor_faults_per_s", "faults", 1000.0, 0.5, "level"),
+    _high(RSS_GROWTH, "growth", 3 * MB, 0.5, "level"),
     _high(OVERHEAD_BYTES, "memory", 48 * MB, 0.5, "level"),
     _high(BEACONS_MISSED, "beacons", 0.04, 0.5, "level"),
 )

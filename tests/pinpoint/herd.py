@@ -59,7 +59,7 @@ class _Brick:
 
 
 class Herd:
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all but one are keywords)
         self,
         seed: int,
         *,
