@@ -36,7 +36,8 @@ WARM_UP_LOOKS = 5
 SETTLED_LOOKS = 10  # For so long after it came or went, a component counts as changing.
 FLIGHT_S_MAX = 15.0  # A process is back within a few seconds, or not soon.
 
-STEP_LOOKS = 5
+STEP_LOOKS = 5  # So long it is remembered.
+STEP_WITHIN_LOOKS = 2  # What takes longer is no step: all have time to follow.
 STEP_RATIO = 2.0
 STEP_FLOOR_PER_S = 20.0  # Twice as much of next to nothing is no step.
 ACTIVITY = "answered_per_s"
@@ -168,8 +169,13 @@ class Policy:
             self._levels.setdefault(role, deque(maxlen=STEP_LOOKS)).append(median(values))
 
     def _is_step(self, role: str) -> bool:
-        levels = self._levels.get(role, (0.0,))
-        return max(levels) + STEP_FLOOR_PER_S > STEP_RATIO * (min(levels) + STEP_FLOOR_PER_S)
+        levels = [level + STEP_FLOOR_PER_S for level in self._levels.get(role, ())]
+        apart = range(1, STEP_WITHIN_LOOKS + 1)
+        return any(
+            max(before, after) > STEP_RATIO * min(before, after)
+            for looks in apart
+            for before, after in zip(levels, levels[looks:], strict=False)
+        )
 
     def _land(self, samples: Mapping[str, Sample], at: float) -> None:
         flight = self._flight

@@ -154,6 +154,13 @@ def test_load_that_merely_varies_is_no_step(after_per_s: float) -> None:
     assert watch.look(busy(after_per_s), "brick-5") == [("brick-5", None)]
 
 
+def test_load_that_grows_for_several_seconds_is_no_step() -> None:
+    watch = Watch().settle(busy(100.0))
+    for per_s in (140.0, 190.0, 250.0, 320.0):
+        watch.look(busy(per_s))
+    assert watch.look(busy(400.0), "brick-5") == [("brick-5", None)]
+
+
 def test_one_that_lies_about_its_load_makes_no_step() -> None:
     watch = Watch().settle(busy(100.0))
     liar = brick(1, statistics={"answered_per_s": 1e17})
