@@ -214,9 +214,10 @@ class PinpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """So many statistics of one process, each from another group, must be anomalous at once."""
 
     persist: Annotated[int, Meta(ge=1, le=60)] = 3
-    """In so many of the last `window` seconds. More: fewer false alarms, later true ones."""
+    """In so many of the last `window` looks. More: fewer false alarms, later true ones."""
 
     window: Annotated[int, Meta(ge=1, le=60)] = 5
+    """Pinpoint looks once a beacon period, but not more often than every 0.2 s."""
 
     grace_s: Annotated[float, Meta(ge=0, le=3600)] = 15.0
     """A process younger than this is not judged, and nobody is compared with it."""
