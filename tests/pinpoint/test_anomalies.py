@@ -9,6 +9,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ import pytest
 
 from bus.messages import PeerSeen
 from pinpoint.anomalies import Anomalies, Anomaly
-from pinpoint.samples import Sample, Tick
+from pinpoint.samples import Demand, Sample, Tick
 from tests.pinpoint.herd import MB, Herd, Trouble
 
 SOAK = int(os.environ.get("SOFTSTATE_SOAK", "1"))
@@ -105,6 +106,36 @@ def test_a_step_that_all_take_is_no_anomaly_of_any() -> None:
     herd = Herd(1, load=lambda at: 300.0 if at < 30 else 1500.0)
     odd = [each for _, of_all in looks(herd, 36) for each in of_all.values()]
     assert {name for each in odd for name in each} <= {"contents"}
+
+
+def told(at: float, name: str, values: list[float]) -> Tick:
+    """As many bricks, each with that statistic in a beacon of just now."""
+    samples = [
+        Sample(f"brick-{number}", "brick", "n1", 1, "live", 100.0 + at, 0.0, {name: value})
+        for number, value in enumerate(values)
+    ]
+    return Tick(at, samples, [], Demand(0.0, 0.0), blind=False)
+
+
+@pytest.mark.parametrize("after", [0.05, 0.95])
+def test_who_tells_of_a_step_a_second_later_or_sooner_than_most_is_not_odd(after: float) -> None:
+    anomalies = Anomalies()
+    few_first = [after] * 2 + [0.5] * 4
+    most_first = [0.5] * 2 + [after] * 4
+    before, then = [[0.5] * 6] * 5, [[after] * 6] * 5
+    for second, values in enumerate([*before, few_first, *then, *before, most_first, *then]):
+        tick = told(float(second), "busy_ratio", values)
+        assert anomalies.look(tick, {each.id for each in tick.samples}).anomalies == {}
+
+
+def test_one_that_fills_up_is_odd_only_once_it_is_full() -> None:
+    anomalies, draw, odd = Anomalies(), Random(1), []
+    for second in range(100):
+        others = [1000.0 + draw.gauss(0, 10) for _ in range(5)]
+        tick = told(float(second), "items", [12.0 * second, *others])
+        if anomalies.look(tick, {each.id for each in tick.samples}).anomalies.get("brick-0"):
+            odd.append(second)
+    assert 74 <= odd[0] <= 77  # 12 a second make nine tenths of 1,000 by then.
 
 
 def test_one_stub_of_three_that_lies_condemns_nobody() -> None:
