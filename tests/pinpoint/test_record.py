@@ -1,8 +1,10 @@
 """What Pinpoint saw, on disk.
 
-Method: real files in a temporary directory; a full disk is /dev/full, which every Linux has.
+Method: real files in a temporary directory; a full disk is /dev/full, which every Linux has, or a
+limit on how long a file may be.
 """
 
+import resource
 from pathlib import Path
 
 import msgspec
@@ -82,6 +84,23 @@ def test_full_disk_costs_ticks_and_nothing_else(tmp_path: Path) -> None:
     recorder.close()
     assert read(path) == [HEADER, tick(float(RETRY_TICKS))]
     assert (recorder.lost, recorder.trouble) == (1 + RETRY_TICKS, "")
+
+
+def test_line_that_only_half_went_to_disk_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "p.ticks.jsonl"
+    recorder = Recorder(path, HEADER, 1 << 20)
+    recorder.write(tick(1.0))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, before[1]))
+    try:
+        recorder.write(tick(2.0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    for at in range(RETRY_TICKS + 1):
+        recorder.write(tick(float(at)))
+    recorder.close()
+    assert read(path) == [HEADER, tick(1.0), None, HEADER, tick(float(RETRY_TICKS))]
+    assert recorder.lost == 1 + RETRY_TICKS
 
 
 def test_tick_too_long_for_a_file_is_lost_alone(tmp_path: Path) -> None:
