@@ -413,8 +413,9 @@ class World:
         if name in self._hub_down or (name in self.nodes and self.nodes[name].actor is None):
             self.start(name)
 
-    def heal(self) -> None:
-        """From here on nothing goes wrong, so everything must come right. Starts who is down."""
+    def heal(self, *, start: bool = True) -> None:
+        """From here on nothing goes wrong, so everything must come right. Starts who is down, but
+        where that is the business of processes themselves (`start`)."""
         self.log("heal")
         self._hurting = False
         self.weather = CALM
@@ -422,7 +423,8 @@ class World:
         self._hurry()
         for name in sorted({*self.nodes, *self.hubs}):
             self.resume(name)
-            self._start_if_down(name)
+            if start:
+                self._start_if_down(name)
 
     def _hurry(self) -> None:
         """What is on the way arrives soon: the last fault is over when it has."""
