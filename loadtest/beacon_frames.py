@@ -11,12 +11,12 @@ import struct
 from bus.frames import LENGTHS, VERSION_BYTE, encode_header, raw
 from bus.headers import News
 from bus.member import BEACON_TOPIC
-from bus.messages import Beacon
+from bus.messages import Beacon, Message
 
 TOPIC = BEACON_TOPIC
 ROLE = "process"
 FIRST_SEQUENCE = 1 << 32  # From here on every sequence number takes nine bytes on the wire.
-_INCARNATION = 1 << 40
+INCARNATION = 1 << 40
 _SENT_US = 1 << 48
 _SEQUENCE = struct.Struct(">Q")
 
@@ -45,7 +45,7 @@ class Impostor:
                 "queue": 12.0,
             },
         )
-        self._frame = bytearray(_frame(topic, self._id, self._beacon))
+        self._frame = bytearray(news_frame(topic, self._id, self._beacon))
         self._at = self._frame.index(_SEQUENCE.pack(FIRST_SEQUENCE))
 
     def frame(self, sequence: int) -> bytes:
@@ -65,13 +65,14 @@ def sequence_in(frame: bytes, at: int) -> int:
     return number - FIRST_SEQUENCE
 
 
-def _frame(topic: str, sender: str, beacon: Beacon) -> bytes:
+def news_frame(topic: str, sender: str, message: Message, sequence: int = 0) -> bytes:
+    """News of somebody who does not exist, with its number counted from 0."""
     news = News(
         sender=sender,
-        incarnation=_INCARNATION,
-        sequence=FIRST_SEQUENCE,
+        incarnation=INCARNATION,
+        sequence=FIRST_SEQUENCE + sequence,
         sent_us=_SENT_US,
-        message=raw(beacon),
+        message=raw(message),
     )
     header = encode_header(news)
     lengths = LENGTHS.pack(len(header), 0)

@@ -39,11 +39,12 @@ SHELLS = {
     "pinpoint": "__main__ command process record",
     "tacc": "",
     "loadtest": """bench bench_bus bench_heal bench_hub bench_lease bench_million bench_overload
-        bench_session child draw_overload draw_soak echo_ours echo_zerorpc echo_zmq etcd_peer
-        fuzz fuzz_processes greenlets heal_field heal_generator heal_town hub_crowd hub_flood
+        bench_pinpoint bench_session child draw_overload draw_soak echo_ours echo_zerorpc echo_zmq
+        etcd_peer fuzz fuzz_processes greenlets heal_field heal_generator heal_town hub_crowd hub_flood
         hub_members hub_requests hyperactive kill_and_restart lease_changes lease_cluster
         lease_crowd lease_failover lease_home lease_lookups lease_speed locust_shapes locustfile
-        machine meter open_loop patrons peer_servers predictors processes report runner
+        machine meter open_loop patrons peer_servers pinpoint_crowd pinpoint_member predictors
+        processes report runner
         session_cluster session_field session_filler session_generator session_holder
         session_memcached session_ours session_phase session_redis session_tcp sightings soak
         soak_owner socket_bytes""",
@@ -62,7 +63,7 @@ BORROWED = {
 
 ONLY_IN = {
     "zmq": """bus.pump loadtest.echo_zmq loadtest.fuzz loadtest.hub_crowd loadtest.hub_flood
-        loadtest.machine""",
+        loadtest.machine loadtest.pinpoint_crowd""",
     "prometheus_client": "bus.metrics",
     "zerorpc": "loadtest.echo_zerorpc",
     "cryptography": "roles.session_crypt",

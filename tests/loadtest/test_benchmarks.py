@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from loadtest import bench_bus, bench_hub
+from loadtest import bench_bus, bench_hub, bench_pinpoint
 from loadtest.report import page
 from loadtest.runner import Measured, sample
 
@@ -15,6 +15,9 @@ TINY_BUS = bench_bus.Pace(rounds=1, warm_up_s=0.1, duration_s=0.3, last_round_be
 """Long enough for the slowest contestant to answer once with 256 in flight on a busy machine."""
 TINY_HUB = bench_hub.Pace(
     floods=1, flood_s=0.1, warm_up_s=0.05, listens=1, listen_s=0.1, settle_s=0.0, crowd=20
+)
+TINY_PINPOINT = bench_pinpoint.Pace(
+    listens=1, listen_s=1.5, settle_s=(0.0, 0.0, 2.0), sizes=(4, 8, 12), each=4
 )
 COMMON = {"aims", "method", "samples", "versions", "machine"}
 
@@ -52,6 +55,13 @@ def test_hub_benchmark_has_every_key_and_loses_nothing() -> None:
     assert figures == {"beacons_per_s": int, "lost": int, "cpu_share_1000": float}
     assert (result["lost"], result["repeated"]) == (0, 0)
     assert result["samples"]["listen"][0]["peers"] == 20
+
+
+def test_pinpoint_benchmark_has_every_key_and_condemns_nobody() -> None:
+    result = run(bench_pinpoint, TINY_PINPOINT)
+    shares = [type(result[f"cpu_share_{size}"]) for size in bench_pinpoint.SIZES]
+    assert (shares, type(result["rss_bytes_1000"])) == ([float] * 3, int)
+    assert (result["condemned"], result["samples"]["12"][0]["peers"]) == (0, 12)
 
 
 def test_peer_that_is_not_installed_is_null_and_never_a_guess() -> None:
