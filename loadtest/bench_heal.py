@@ -21,7 +21,6 @@ from loadtest import machine
 from loadtest.heal_field import HealField, Load
 from loadtest.heal_requests import PAPERS, Carried, Injure, SoFar, TownAsked, Verb
 from loadtest.heal_score import FalseRestart, Trial, false_restarts, row, trials
-from loadtest.predictors import INJURIES
 
 COUNTS = {"hub": 2, "manager": 2, "brick": 6, "pinpoint": 1}
 GENERATORS = 2
@@ -74,8 +73,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = PinpointConfig().grace_s
     """How old a brick must be to be judged."""
     load: Load = Load()
-    records: str = ""
-    """A directory to copy Pinpoint's records to."""
+    records: Path | None = None
+    """Where to keep what Pinpoint recorded."""
 
 
 FULL = Pace(runs=dict.fromkeys(PAPERS, 10))
@@ -98,10 +97,8 @@ def run(pace: Pace, progress: Callable[[str], None]) -> dict[str, Any]:
         field.await_whole(WHOLE_S_MAX)
         carried = field.rest()
         field.look()
-        if pace.records:
+        if pace.records is not None:
             field.keep_records(pace.records)
-            injuries = msgspec.json.encode(field.injuries)
-            Path(pace.records, INJURIES).write_bytes(injuries)
     return {
         **result(field, carried, pace, warmed),
         "elapsed_s": round(now() - began_at, 1),

@@ -6,6 +6,7 @@ and neither is a process of the cluster. All that is seen is kept here, for the 
 
 from collections.abc import Sequence
 from itertools import count
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -44,6 +45,7 @@ ANSWER_S_MAX = 30.0
 REST_S_MAX = 120.0
 TOWN_END_S_MAX = 20.0
 OURSELVES = "town"
+INJURIES = "injuries.json"
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,8 +178,10 @@ class HealField:
         self.sightings += told.sightings
         self.rss_bytes = told.rss_bytes
 
-    def keep_records(self, directory: str) -> None:
-        self._ask(KeepRecords(directory))
+    def keep_records(self, directory: Path) -> None:
+        """What Pinpoint recorded, and what was done meanwhile: for `loadtest.predictors`."""
+        self._ask(KeepRecords(str(directory.absolute())))
+        (directory / INJURIES).write_bytes(msgspec.json.encode(self.injuries))
 
     def _await(self, order: AwaitNext | AwaitWhole, timeout_s: float) -> Sequence[str]:
         return msgspec.convert(self._ask(order, timeout_s + ANSWER_S_MAX), Awaited).missing

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from loadtest.heal_field import INJURIES
 from loadtest.heal_requests import Injury
 from loadtest.report import table
 from pinpoint.anomalies import Anomalies, Anomaly
@@ -30,7 +31,6 @@ from pinpoint.deviation import is_sound, reference
 from pinpoint.recording import Header, read_line
 from pinpoint.samples import Sample, Tick
 
-INJURIES = "injuries.json"
 ROLE = "brick"
 AFTER_S = 20.0  # So long after an injury nobody's numbers count as healthy.
 YOUNG_S = 15.0

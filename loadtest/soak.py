@@ -7,7 +7,8 @@ Bricks and stubs, managers and owners of leases, Pinpoint, hubs and nodes: all a
 what was written, and every act of an owner is noted. With `--clean` nobody is hurt: cold starts,
 steps of the load, and many sessions that end soon and make memory rise and fall in saw-teeth; then
 nothing at all may be restarted. Exit code 1 if anything was lost, wrong, doubled, restarted for
-nothing, or never whole again. Leaves `history.jsonl`, `verdict.json` and pictures in the output.
+nothing, or never whole again. Leaves `history.jsonl`, `verdict.json`, pictures, and what Pinpoint
+recorded (`softstate pinpoint replay`, `loadtest.predictors`) in the output.
 """
 
 import argparse
@@ -101,6 +102,7 @@ class Run:
         progress: Progress,
     ) -> None:
         self._seconds, self._seed, self._clean = seconds, seed, clean
+        self._output = output
         self._acts = output / f"acts-{seed}"
         self._acts.mkdir(parents=True, exist_ok=True)
         for path in self._acts.glob("*.jsonl"):
@@ -122,6 +124,7 @@ class Run:
             self._until_the_end(field, begin_at)
             carried = field.rest()
             field.look()
+            field.keep_records(self._output / f"records-{self._seed}")
         return Leg(
             seed=self._seed,
             begin_at=begin_at,
