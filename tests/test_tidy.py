@@ -40,8 +40,8 @@ SHELLS = {
     "tacc": "",
     "loadtest": """bench bench_bus bench_heal bench_hub bench_lease bench_million bench_overload
         bench_pinpoint bench_session child draw_overload draw_soak echo_ours echo_zerorpc echo_zmq
-        etcd_peer fuzz fuzz_processes greenlets heal_field heal_generator heal_town hub_crowd hub_flood
-        hub_members hub_requests hyperactive kill_and_restart lease_changes lease_cluster
+        etcd_peer fuzz fuzz_processes greenlets heal_field heal_generator heal_town hub_crowd
+        hub_flood hub_members hub_requests hyperactive kill_and_restart lease_changes lease_cluster
         lease_crowd lease_failover lease_home lease_lookups lease_speed locust_shapes locustfile
         machine meter open_loop patrons peer_servers pinpoint_crowd pinpoint_member predictors
         processes report runner
