@@ -78,8 +78,8 @@ BRICK = (
     # Left alone: bricks of a small node get more writes than others, never fewer.
     Judged(name="writes_per_s", group="work", kind="activity", low=True, relative=0.15, least=20.0),
     # Memory: a leak is what neither its sessions explain nor the peers have.
-    _high("minor_faults_per_s", "faults", 700.0, 0.5, "level"),
-    _high(RSS_GROWTH, "growth", 2 * MB, 0.5, "level"),
+    _high("minor_faults_per_s", "faults", 200.0, 0.5, "level"),
+    _high(RSS_GROWTH, "growth", 0.5 * MB, 0.5, "level"),
     _high(OVERHEAD_BYTES, "memory", 6 * MB, 0.1, "level"),
     # Histories. One group: they rise and fall with the sessions, all together.
     _pattern("items", "contents", 2.0),

@@ -8,8 +8,9 @@ Instants are those of ticks. Who was live, for how long, and what changed of lat
 tick to tick; whether a component is young, from its beacon, so also right after our own start.
 
 What always holds:
-  Y1  Only who is live, past its grace and was seen live at the last `KNOWN_LOOKS` is judged; hubs
-      and node agents never are, as whoever ends one takes from others what they need.
+  Y1  Only who is live, past its grace and was seen live at the last `KNOWN_LOOKS` is judged, and
+      who was and is suspect: that is a sign, and no reason to look away. Hubs and node agents
+      never are, as whoever ends one takes from others what they need.
   Y2  No restart is ordered while one is on its way; it is until a later life of that component is
       live, or `FLIGHT_S_MAX` have passed.
   Y3  At least `needed` of a role stay live without the condemned one.
@@ -125,12 +126,14 @@ class Policy:
 
     def _why_not(self, verdict: Verdict, together: Mapping[str, int]) -> Why | None:
         role = verdict.role
+        left = self._live[role] - self._lives[verdict.id].live
         guards: dict[Why, bool] = {
             "warming": self._looks <= WARM_UP_LOOKS,  # Y5
             "systemic": together.get(role, 0) > max(1, self._judged[role] // 4),  # Y4
             "change": self._changing[role] > max(1, self._live[role] // 10),  # Y5
             "step": self._is_step(role),  # Y5
-            "few": self._live[role] - 1 < self._needed.get(role, 1),  # Y3
+            "few": self._live[role] - self._lives[verdict.id].live
+            < self._needed.get(role, 1),  # Y3
             "cooling": verdict.id in self._condemned_at,  # Y6
             "flight": self._flight is not None,  # Y2
         }
@@ -219,7 +222,8 @@ class _Life:
             self.changed_at = at
         elif live and 0 <= sample.age_s < math.inf:
             self.changed_at = max(self.changed_at, at - sample.age_s)
-        self.live_looks = self.live_looks + 1 if live else 0
+        is_known = live or (sample.state == "suspect" and self.live_looks > 0)  # Y1
+        self.live_looks = self.live_looks + 1 if is_known else 0
         self.changing = sample.state in ("starting", "draining")
 
     def vanish(self, at: float) -> None:

@@ -78,6 +78,23 @@ def test_who_is_young_or_not_live_or_new_to_us_or_a_hub_is_not_judged() -> None:
     assert judged == [set(), set(), others, others]
 
 
+def test_who_was_live_and_is_suspect_is_judged_and_who_was_dead_is_looked_at_anew() -> None:
+    policy = Policy(PinpointConfig(grace_s=GRACE_S), NEEDED, 1.0)
+    states: list[State] = ["live", "live", "suspect", "live", "dead", "suspect", "live", "live"]
+    judged = [
+        "brick-1" in policy.look(crowd(6, but=[brick(1, state=state)]), float(at))
+        for at, state in enumerate(states)
+    ]
+    assert judged == [False, False, True, True, False, False, False, False]
+
+
+def test_suspect_is_not_counted_among_those_who_stay_live() -> None:
+    doubtful = crowd(4, but=[brick(1, state="suspect")])
+    watch = Watch().settle(crowd(4))
+    assert watch.look(doubtful, "brick-2") == [("brick-2", "few")]
+    assert watch.look(doubtful, "brick-1") == [("brick-1", None)]
+
+
 @pytest.mark.parametrize(("count", "together"), [(6, 2), (8, 3), (12, 4)])
 def test_more_than_a_quarter_together_is_the_system(count: int, together: int) -> None:
     sick = [f"brick-{number}" for number in range(1, together + 1)]
