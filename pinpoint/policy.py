@@ -132,8 +132,7 @@ class Policy:
             "systemic": together.get(role, 0) > max(1, self._judged[role] // 4),  # Y4
             "change": self._changing[role] > max(1, self._live[role] // 10),  # Y5
             "step": self._is_step(role),  # Y5
-            "few": self._live[role] - self._lives[verdict.id].live
-            < self._needed.get(role, 1),  # Y3
+            "few": left < self._needed.get(role, 1),  # Y3
             "cooling": verdict.id in self._condemned_at,  # Y6
             "flight": self._flight is not None,  # Y2
         }
