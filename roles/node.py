@@ -124,7 +124,7 @@ class NodeShell:
             self._news.wait(min(max(wake_at - now(), 0.001), WAIT_S_MAX))
 
     def _end_children(self) -> None:
-        self._member.state = "draining"
+        self._member.drain()  # At once: nobody is to bring back what ends now.
         self._perform(self._agent.stop(now()))
         while not self._agent.finished:
             self._news.clear()

@@ -16,8 +16,10 @@ import pytest
 
 from bus.clock import now
 from bus.config import NODE
+from bus.errors import ConfigError
 from roles.inquiry import event_rows
 from roles.messages import PastEvent
+from roles.process_control import check, restart
 from roles.testing import LocalCluster, processes_of
 from tests.roles.test_status_and_events import run
 from tests.waiting import until
@@ -26,8 +28,7 @@ pytestmark = pytest.mark.slow
 
 WHOLE_S_MAX = 10.0
 BUSY_S = 5.0  # What a machine with other things to do may take beyond a bound.
-NODE_GONE_S = 8.0
-PAIRS = 3
+PAIRS = 2
 EVENTS_MAX = 500
 
 
@@ -41,8 +42,6 @@ def local() -> Iterator[LocalCluster]:
         greeters=1,
         preset="fast",
         roles={"greeter": "examples.hello_role:main"},
-        # More than the watchdog needs for an agent that stands still.
-        settings={"restarts": {"node_gone_s": NODE_GONE_S}},
     ) as cluster:
         cluster.cluster.member()
         yield cluster
@@ -102,6 +101,29 @@ def strike_all(local: LocalCluster, ids: list[str], number: signal.Signals) -> l
         with suppress(ProcessLookupError):  # It died with its agent.
             os.kill(pid, number)
     return pids
+
+
+def test_what_was_on_a_node_that_is_gone_runs_elsewhere_and_stays_there(
+    local: LocalCluster,
+) -> None:
+    assert local._up is not None
+    assert local.wait_live("brick-4").node == "n3"
+    os.kill(local._up.pid, signal.SIGSTOP)  # The watchdog: it would bring the agent back.
+    try:
+        lost = strike(local, "node-3", signal.SIGKILL)
+
+        def moved() -> bool:
+            row = next(row for row in local.components() if row.id == "brick-4")
+            return row.state == "live" and row.node != "n3"
+
+        until(moved, WHOLE_S_MAX + BUSY_S, "brick-4 is live elsewhere")
+        pid = dict(running(local))["brick-4"]
+    finally:
+        os.kill(local._up.pid, signal.SIGCONT)
+    wait_whole(local, lost)
+    assert dict(running(local))["brick-4"] == pid
+    assert told(local, "resigned", "brick-4") == []
+    assert told(local, "restarted", "brick-4")[-1][1].startswith("noticed dead")
 
 
 def test_each_kind_of_process_that_is_killed_comes_back_and_events_say_who_saw_to_it(
@@ -180,34 +202,13 @@ def test_what_a_person_stops_stays_so_and_is_restarted_and_started_by_hand(
     code, out, _ = run("start", "greeter-1", "brick-3", "--json", *config)
     assert code == 0
     assert [each["id"] for each in json.loads(out)["processes"]] == ["greeter-1", "brick-3"]
-    assert run("restart", "manager-2", *config)[:2] == (0, "manager-2 is live again\n")
+    member = local.cluster.member()
+    restart(member, "manager-2")
     wait_whole(local, before["greeter-1"], before["brick-3"], before["manager-2"])
-    assert run("stop", "node-1", *config)[2] == (
-        "softstate: node-1 is a node's agent, which its watchdog looks after\n"
-    )
-    assert run("start", "brick-9", *config)[2] == (
-        "softstate: there is no brick-9; `softstate status` lists all\n"
-    )
-
-
-def test_what_was_on_a_node_that_is_gone_runs_elsewhere_and_stays_there(
-    local: LocalCluster,
-) -> None:
-    assert local._up is not None
-    assert local.wait_live("brick-4").node == "n3"
-    os.kill(local._up.pid, signal.SIGSTOP)  # The watchdog: it would bring the agent back.
-    try:
-        lost = strike(local, "node-3", signal.SIGKILL)
-
-        def moved() -> bool:
-            row = next(row for row in local.components() if row.id == "brick-4")
-            return row.state == "live" and row.node != "n3"
-
-        until(moved, NODE_GONE_S + WHOLE_S_MAX + BUSY_S, "brick-4 is live elsewhere")
-        pid = dict(running(local))["brick-4"]
-    finally:
-        os.kill(local._up.pid, signal.SIGCONT)
-    wait_whole(local, lost)
-    assert dict(running(local))["brick-4"] == pid
-    assert told(local, "resigned", "brick-4") == []
-    assert told(local, "restarted", "brick-4")[-1][1].startswith("noticed dead")
+    for component_id, sentence in {
+        "node-1": "node-1 is a node's agent, which its watchdog looks after",
+        "brick-9": "there is no brick-9; `softstate status` lists all",
+    }.items():
+        with pytest.raises(ConfigError, match=sentence):
+            check(member, [component_id])
+    local.cluster.release()
