@@ -3,7 +3,7 @@
     python -m loadtest.draw_soak [build/soak]
 
 As the paper's Figures 10 to 13: above, the requests of each second; below, a line for each
-component, with a gap where it was gone or sick. Reads `history.jsonl`, and leaves beside it one PNG
+component, black where it was gone. Reads `history.jsonl`, and leaves beside it one PNG
 and one SVG for each cluster of the soak, and `report.html` with all of them.
 """
 
@@ -112,14 +112,17 @@ def draw_components(
 ) -> None:
     row_of = {component_id: row for row, component_id in enumerate(planned)}
     for component_id, row in row_of.items():
-        for begin_s, end_s in lived(leg, component_id, length_s):
-            axes.plot([begin_s, end_s], [row, row], color="tab:blue", linewidth=4, alpha=0.4)
+        axes.plot([0, length_s], [row, row], color="tab:blue", linewidth=4, alpha=0.3)
+        for begin_s, end_s in gaps(leg, component_id, length_s):
+            axes.plot(
+                [begin_s, end_s], [row, row], color="black", linewidth=6, solid_capstyle="butt"
+            )
     for what, marker, colour, label in (
         ("fault", "X", "tab:red", "fault"),
         ("noticed", "o", "tab:orange", "noticed"),
         ("live", "^", "tab:green", "live again"),
     ):
-        marks = [line for line in of(leg, what) if line["id"] in row_of and line["at_s"] > 0]
+        marks = [line for line in of(leg, what) if line["id"] in row_of]
         axes.plot(
             [line["at_s"] for line in marks],
             [row_of[line["id"]] for line in marks],
@@ -134,19 +137,19 @@ def draw_components(
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
 
 
-def lived(leg: Sequence[Line], component_id: str, length_s: float) -> list[tuple[float, float]]:
-    """From when to when it was there."""
-    spans, since = [], 0.0
-    is_there = True
+def gaps(leg: Sequence[Line], component_id: str, length_s: float) -> list[tuple[float, float]]:
+    """From when to when it was gone."""
+    spans: list[tuple[float, float]] = []
+    since: float | None = None
     for line in leg:
         if line.get("id") != component_id:
             continue
-        if line["what"] == "over" and is_there:
+        if line["what"] == "over" and since is None:
+            since = float(line["at_s"])
+        elif line["what"] == "live" and since is not None:
             spans.append((since, float(line["at_s"])))
-            is_there = False
-        elif line["what"] == "live" and not is_there:
-            since, is_there = float(line["at_s"]), True
-    return [*spans, (since, length_s)] if is_there else spans
+            since = None
+    return spans if since is None else [*spans, (since, length_s)]
 
 
 def of(leg: Sequence[Line], what: str) -> list[Line]:
@@ -165,7 +168,7 @@ def story(leg: Sequence[Line]) -> str:
                     f"{line['at_s']:9.2f}      {line['kind']} {line['id']}: {line['reason']} "
                     f"(by {line['by']})"
                 )
-            case "live" if line["at_s"] > 0:
+            case "live":
                 told.append(f"{line['at_s']:9.2f}      live {line['id']}")
             case "load":
                 told.append(f"{line['at_s']:9.2f}  {line['per_s']:.0f} requests a second")

@@ -48,6 +48,7 @@ SETTINGS: dict[str, Any] = {
 }
 FIRST_S = 5.0
 WHOLE_S_MAX = 60.0
+SPARE_S = 1.0  # After a fault that heals by itself.
 OWNER_HANG_S = 12.0  # Longer than a lease of the preset lasts.
 OWNER_START_S_MAX = 60.0
 LEG_S = 1200.0  # Of a clean soak: then another cluster begins, cold.
@@ -154,15 +155,18 @@ class Run:
 
     def _take(self, field: HealField, step: Step) -> None:
         at_s = now() - self._paces[0][0]
-        what = []
+        what, hurt = [], []
         for fault in step.faults:
             injuries = field.injure(fault)
+            hurt += [(each, fault.for_s) for each in injuries if each.id in fault.ids]
             refused = " (could not be done)" if injuries and injuries[0].refused else ""
             what.append(f"{fault.verb} {' '.join(fault.ids)}{refused}")
         if step.owner is not None:
             verb, name = step.owner
             self._hurt_owner(field, verb, name)
             what.append(f"{verb} {name}")
+        if step.hasty:
+            what.append("and the next at once")
         if step.load is not None:
             per_s = LOAD.per_s * step.load
             field.pace(per_s)
@@ -170,8 +174,13 @@ class Run:
             what.append(f"{per_s:.0f} requests a second")
         told = ", ".join(what)
         self._progress(f"{at_s:7.1f} s  {told}")
-        if step.faults:
+        if step.faults and not step.hasty:
+            for injury, for_s in hurt:
+                if not injury.refused:
+                    field.await_next(injury, max(0.0, injury.at + for_s + SPARE_S - now()))
             self._whole(field, f"{at_s:.1f} s {told}")
+        else:
+            field.look()
 
     def _whole(self, field: HealField, when: str) -> None:
         missing = field.await_whole(WHOLE_S_MAX)

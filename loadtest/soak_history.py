@@ -104,5 +104,8 @@ def _lives(leg: Leg) -> Iterator[Line]:
         if each.state == "live" and each.id in leg.planned:
             life = each.id, each.incarnation
             first[life] = min(first.get(life, each.at), each.at)
-    for (component_id, _), at in first.items():
+    begun = {each: min(life for name, life in first if name == each) for each, _ in first}
+    for (component_id, incarnation), at in first.items():
+        if incarnation == begun[component_id]:
+            continue  # That was there from the beginning.
         yield {"at_s": _since(leg, at), "what": "live", "id": component_id}

@@ -101,4 +101,4 @@ def test_nothing_is_restarted_while_nobody_is_hurt(tmp_path: Path) -> None:
     acts = list(acts_in(tmp_path / "acts-5"))
     assert {act.owner.partition("/")[0] for act in acts} == set(soak.OWNERS)
     whats = {line["what"] for line in lines(leg)}
-    assert whats == {"leg", "second", "load", "live"}
+    assert whats == {"leg", "second", "load"}
