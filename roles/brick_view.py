@@ -124,6 +124,7 @@ class BrickView:
         """those who are to be rid of what they have."""
         self.any_full = False
         """Whether `forgive` is to be called now and then."""
+        self.any_draining = False
         self._forgive_at = 0.0
         self._nodes: set[str] = set()
 
@@ -165,15 +166,12 @@ class BrickView:
     def _sort(self) -> None:
         """B4: whom to choose from, and whom only if there are too few."""
         self._draining = [each for each in self.live.values() if each.is_draining]
+        self.any_draining = bool(self._draining)
         everyone = [each for each in self.live.values() if not each.is_draining]
         self._avoided = [each for each in everyone if each.is_suspect or each.full_until]
         self._order = [each for each in everyone if not (each.is_suspect or each.full_until)]
         self._nodes = {brick.node for brick in everyone}
         self.any_full = any(brick.full_until for brick in everyone)
-
-    @property
-    def any_draining(self) -> bool:
-        return bool(self._draining)
 
     def choose(
         self, count: int, kept: Sequence[Brick] = (), nodes: Collection[str] | None = None

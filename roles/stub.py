@@ -444,7 +444,10 @@ class Stub:
             kept = self._still_kept(kept)
             forced = [] if kept[0].has_room else kept[:1]
         chosen, quorum = self._chosen(kept)
-        quorum.leaving = [each for each in leaving if each not in chosen]
+        asked, arbiters = chosen, kept
+        if leaving:
+            quorum.leaving = [each for each in leaving if each not in chosen]
+            asked, arbiters = [*chosen, *quorum.leaving], [*kept, *leaving]
         if not quorum.is_met(chosen, Stage.END):
             live = self._near_bricks()
             where = " at this site" if self._config.W_local else ""
@@ -466,11 +469,10 @@ class Stub:
             quorum,
             "stored",
             version=new.version,
-            arbiters=[*kept, *leaving],
+            arbiters=arbiters,
             nodes=nodes,
             needs_word=len(kept) < before,
         )
-        asked = [*chosen, *quorum.leaving]
         request = self._ask(tally, asked, ask, value, priority, self._spares, forced)
         if tally.conflict is not None:
             brick, answer = tally.conflict
@@ -768,7 +770,9 @@ def _copies(
     asked: Sequence[Brick], tally: WriteTally, leaving: Collection[Brick] = ()
 ) -> tuple[tuple[int, int], ...]:
     """U1: who has it, in the order of asking; spares come last."""
-    has_it = {brick: data for brick, data in tally.copies.items() if brick not in leaving}
+    has_it = tally.copies
+    if leaving:
+        has_it = {brick: data for brick, data in has_it.items() if brick not in leaving}
     ordered = [brick for brick in asked if brick in has_it]
     ordered += [brick for brick in has_it if brick not in ordered]
     return tuple((brick.number, has_it[brick]) for brick in ordered[:COPIES_MAX])  # U1
