@@ -222,6 +222,8 @@ class Member:
                 self.state = "offline"
                 self._announce()
             self.news.close()
+        if hasattr(self, "_vitals"):
+            self._vitals.close()
         if self._server is not None:
             self._server.close()
         if hasattr(self, "client"):

@@ -14,6 +14,7 @@ import psutil
 from bus.client import Client
 from bus.clock import now
 from bus.liveness import Liveness
+from bus.loop_meter import LoopMeter
 from bus.pump import Pump
 from bus.server import Server
 from bus.statistics import Statistics
@@ -45,6 +46,12 @@ class Vitals:
             lambda: _minor_faults() - before,
         )
         size("loop_lag_s", "How late the last timer was", lambda: self.loop_lag_s)
+        self._meter = meter = LoopMeter()
+        statistics.share(
+            "loop_busy_ratio",
+            "Share of the time the event loop was at work",
+            lambda: (meter.busy_s, now()),
+        )
         size("connections", "Peers connected to us", lambda: sum(pump.connections.values()))
         size("asking", "Requests of ours in flight", lambda: client.in_flight)
         traffic = pump.traffic
@@ -77,6 +84,9 @@ class Vitals:
             rate("refused", "Requests refused", lambda: server.refused)
             rate("expired", "Requests dropped: out of budget", lambda: server.expired)
             rate("failed", "Handlers that raised", lambda: server.failed)
+
+    def close(self) -> None:
+        self._meter.close()
 
     def refresh(self, refreshed_at: float) -> None:
         """Bring up to date what is measured over time; called before each beacon."""

@@ -67,6 +67,7 @@ BRICK = (
     # Slow: how long one request takes, of whatever kind; what it does to those that wait.
     _high("service_s", "service", 0.000_03, 0.25),
     _high("busy_ratio", "busy", 0.03, 0.3),
+    _high("loop_busy_ratio", "busy", 0.03, 0.3),
     _high("cpu", "busy", 0.1, 0.3),
     _high("queue_s", "queue", 0.000_03, 0.25),
     _high("loop_lag_s", "queue", 0.05, 0.5),
