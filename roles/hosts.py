@@ -13,6 +13,8 @@ by a `cat` that ends when its input does, so even a test process that is killed 
 What always holds:
   N1  After the `with`, or a start that failed, no process and no namespace of ours is left.
   N2  A cut drops packets where they arrive: the sender notices nothing, as with a broken wire.
+  N3  Nobody else's process is killed: the namespace is held open for as long as we go by its
+      number, which the kernel gives to a new one once the old one is gone.
 """
 
 import functools
@@ -54,13 +56,14 @@ class Host:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # Ctrl-C is for us: whoever lives in there ends before it does.
         )
         self._started: list[subprocess.Popen[str]] = []
         assert self._holder.stdout is not None
         if self._holder.stdout.readline() != "held\n":
             _, complaint = self._holder.communicate()
             raise OSError(f"no namespace: {complaint.strip()}")
-        self._namespace = _namespace_of(self._holder.pid)
+        self._namespace = os.open(f"/proc/{self.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)  # N3
 
     @property
     def pid(self) -> int:
@@ -124,7 +127,7 @@ class Host:
             if not inside:
                 break
             for pid in inside:
-                _kill(pid)
+                self._kill(pid)
             for process in (*self._started, self._holder):
                 if process.pid in inside:
                     process.wait(timeout=COMMAND_S_MAX)
@@ -133,13 +136,31 @@ class Host:
                 if stream is not None:
                     stream.close()
             process.wait(timeout=COMMAND_S_MAX)
+        os.close(self._namespace)
 
     def _inside(self, command: Sequence[str]) -> list[str]:
-        return [program("nsenter"), f"--target={self.pid}", "--net", "--", *command]
+        entry = f"--net=/proc/{os.getpid()}/fd/{self._namespace}"
+        return [program("nsenter"), entry, "--", *command]
 
     def _pids(self) -> set[int]:
         pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
-        return {pid for pid in pids if _namespace_of(pid) == self._namespace}
+        return {pid for pid in pids if self._is_in(pid)}
+
+    def _is_in(self, pid: int) -> bool:
+        try:
+            theirs = os.stat(f"/proc/{pid}/ns/net")
+        except OSError:
+            return False  # It ended meanwhile.
+        return os.path.samestat(theirs, os.fstat(self._namespace))
+
+    def _kill(self, pid: int) -> None:
+        with suppress(ProcessLookupError):
+            process = os.pidfd_open(pid)
+            try:
+                if self._is_in(pid):  # N3: it may have ended, and a stranger got its pid.
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+            finally:
+                os.close(process)
 
 
 class Hosts:
@@ -221,18 +242,6 @@ def _connect(bridge: Host, host: Host, port: str) -> None:
     host.must([ip, "link", "set", "lo", "up"])
     host.must([ip, "link", "set", "eth0", "up"])
     host.must([program("nft"), "-f", "-"], text=_FILTER)
-
-
-def _namespace_of(pid: int) -> int | None:
-    try:
-        return os.stat(f"/proc/{pid}/ns/net").st_ino
-    except OSError:
-        return None  # It ended meanwhile.
-
-
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def program(name: str) -> str:

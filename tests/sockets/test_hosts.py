@@ -4,6 +4,7 @@ Method: real namespaces; a `nc`-like pair in Python on each side tells what arri
 """
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")]
 
+STRANGERS = 12
 LISTEN = """
 import socket
 listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -100,6 +102,30 @@ def test_end_leaves_no_process_behind_not_even_a_grandchild(tmp_path: Path) -> N
         os.kill(grandchild, 0)
     until(lambda: not Path(f"/proc/{holder}").exists(), 5, "the holder's end")
     until(lambda: gone(grandchild), 5, "the grandchild's end")
+
+
+def test_host_that_is_gone_costs_no_stranger_its_life() -> None:  # N3
+    """The kernel gives the number of a namespace that is gone to the next one that is made."""
+    host = Host("a", "")
+    assert os.getsid(host.pid) == host.pid, "a Ctrl-C of the terminal would end it too soon"
+    os.kill(host.pid, signal.SIGKILL)
+    until(lambda: gone(host.pid), 5, "the holder's end")
+    strangers: list[subprocess.Popen[bytes]] = []
+    try:
+        assert host.must(["true"]) == "", "it can still be entered"
+        for _ in range(STRANGERS):
+            strangers.append(subprocess.Popen(["unshare", "--net", "sleep", "1000"]))
+            until(lambda: is_elsewhere(strangers[-1].pid), 5, "a namespace")
+        host.close()
+        assert {stranger.poll() for stranger in strangers} == {None}
+    finally:
+        for stranger in strangers:
+            stranger.kill()
+            stranger.wait()
+
+
+def is_elsewhere(pid: int) -> bool:
+    return not os.path.samefile(f"/proc/{pid}/ns/net", "/proc/self/ns/net")
 
 
 def gone(pid: int) -> bool:
