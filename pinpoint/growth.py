@@ -2,11 +2,12 @@
 
 While stubs keep refusing what users ask, a brick more can help, if a machine has room for it and
 the bricks that are planned are all there. Its id is the next after the planned ones, by which
-every later Pinpoint knows it for a spare. When nothing was refused for long, the spare with the
-fewest sessions is asked to drain: it takes on nothing new, and ends when nothing is left in it.
+every later Pinpoint knows it for a spare. When one fewer will do (`pinpoint.refusals`), the spare
+with the fewest sessions is asked to drain: it takes on nothing new, and ends when it is empty.
 
 What always holds:
-  G1  At most `spare_bricks` are there beyond the plan, the coming and draining ones included.
+  G1  At most `spare_bricks` are there beyond the plan, the coming and draining ones included, and
+      those that were heard in the last `RETURN_S`: what looks dead may be back in a moment.
   G2  One at a time: after each order nothing is ordered until its effect is seen, or `EFFECT_S_MAX`
       later, and then not before stubs have refused (or not) for the whole time anew.
   G3  Nothing is started while a planned brick is missing, a restart is on its way, we are blind,
@@ -23,6 +24,7 @@ from typing import Literal
 import msgspec
 
 from bus.config_shape import BRICK, NODE, PinpointConfig, Planned
+from pinpoint.refusals import Refusals
 from pinpoint.samples import Sample, Tick
 
 EFFECT_S_MAX = 20.0
@@ -30,7 +32,7 @@ BUSY_RATIO_MAX = 0.8
 BUSY = "machine_busy_ratio"
 FULL_SHARE = 15 / 16  # From here on a brick refuses new sessions.
 HERE = frozenset({"starting", "live", "suspect", "draining"})
-REFUSED_PER_S_MIN = 0.01
+RETURN_S = 60.0
 
 
 class StartSpare(msgspec.Struct, frozen=True):
@@ -75,39 +77,34 @@ class Growth:
         self._planned = frozenset(each.id for each in plan if each.role == BRICK)
         self._nodes = nodes
         self._brick_bytes_max = brick_bytes_max
-        self._refusing_since = math.inf
-        self._calm_since = math.inf
+        self._refusals = Refusals(settings)
         self._ordered: tuple[Step, float] | None = None
 
     def tick(self, tick: Tick, *, restarting: bool) -> Grown:
         """`restarting`: whether one of the bricks is being replaced just now."""
         if tick.blind or self._settings.mode == "off":
-            self._refusing_since = self._calm_since = math.inf  # G3
+            self._refusals.begin_anew()  # G3
             return Grown()
-        self._note_demand(tick)
         bricks = {each.id: each for each in tick.samples if each.role == BRICK}
-        spares = [
-            each for each in bricks.values() if each.id not in self._planned and each.state in HERE
-        ]
+        live = sum(each.state == "live" for each in bricks.values())
+        self._refusals.look(tick.demand, tick.at, live)
+        spares = [each for each in bricks.values() if each.id not in self._planned]
         if self._is_waiting(bricks, tick.at):
             return Grown()
-        if tick.at - self._refusing_since >= self._settings.refused_s:
+        if self._refusals.are_too_many(tick.at):
             grown = self._more(tick, bricks, spares, restarting=restarting)
-        elif spares and tick.at - self._calm_since >= self._settings.give_back_s:
-            grown = self._fewer(tick.at, bricks, spares)
         else:
-            return Grown()
-        if grown.step is not None:
-            self._ordered = grown.step, tick.at
-            self._refusing_since = self._calm_since = math.inf  # G2
+            grown = self._fewer(tick.at, bricks, spares)
+        match grown.step:
+            case StartSpare():
+                self._refusals.one_more(tick.at)
+            case DrainSpare():
+                self._refusals.one_fewer(tick.at)
+            case None:
+                return grown
+        self._ordered = grown.step, tick.at
+        self._refusals.begin_anew()  # G2
         return grown
-
-    def _note_demand(self, tick: Tick) -> None:
-        demand = tick.demand
-        refusing = demand.refused_per_s > self._settings.refused_share * demand.asked_per_s
-        calm = not demand.refused_per_s >= REFUSED_PER_S_MIN
-        self._refusing_since = _since(self._refusing_since, tick.at, holds=refusing and not calm)
-        self._calm_since = _since(self._calm_since, tick.at, holds=calm)
 
     def _is_waiting(self, bricks: Mapping[str, Sample], at: float) -> bool:
         """G2: whether the effect of the last order is still to be seen."""
@@ -140,7 +137,8 @@ class Growth:
             return Grown(short="restart")  # G3
         if self._is_memory_alone(live):
             return Grown(short="memory")  # G3
-        if len(spares) >= self._settings.spare_bricks:
+        self._refusals.for_want_of_bricks()
+        if sum(map(_counts, spares)) >= self._settings.spare_bricks:
             return Grown(short="spares")  # G1
         node = self._node_with_room(tick, bricks)
         if node is None:
@@ -153,7 +151,10 @@ class Growth:
         )
         return Grown(StartSpare(self._free_id(bricks), node, reason))
 
-    def _fewer(self, at: float, bricks: Mapping[str, Sample], spares: Iterable[Sample]) -> Grown:
+    def _fewer(self, at: float, bricks: Mapping[str, Sample], spares: Collection[Sample]) -> Grown:
+        calm_s = self._refusals.calm_s(at)
+        if calm_s is None:
+            return Grown()
         if self._planned - {each.id for each in bricks.values() if each.state == "live"}:
             return Grown()  # The spare stands in for one of them.
         if any(each.state == "draining" for each in spares):
@@ -162,7 +163,7 @@ class Growth:
         if not live:
             return Grown()
         least = min(live, key=lambda each: (_statistic(each, "items"), each.id))
-        reason = f"nothing was refused for {at - self._calm_since:.0f} s"
+        reason = f"hardly anything was refused for {calm_s:.0f} s, and one fewer will do"
         return Grown(DrainSpare(least.id, reason))
 
     def _is_memory_alone(self, live: Collection[Sample]) -> bool:
@@ -193,10 +194,9 @@ class Growth:
         return f"{BRICK}-{number}"
 
 
-def _since(since: float, at: float, *, holds: bool) -> float:
-    if not holds:
-        return math.inf
-    return min(since, at)
+def _counts(spare: Sample) -> bool:
+    """G1: whether it is there, or may be."""
+    return spare.state in HERE or (spare.state == "dead" and spare.beacon_age_s < RETURN_S)
 
 
 def _statistic(sample: Sample, name: str) -> float:

@@ -9,12 +9,13 @@ What always holds:
   D3  A line is whole or not readable: what a crash tore does not run into what comes after.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from pinpoint.recording import Header, line_of
+from pinpoint.recording import Header, line_of, older_of
 from pinpoint.samples import Tick
 
 RETRY_TICKS = 10  # After trouble, how often a file is tried again.
@@ -23,7 +24,7 @@ RETRY_TICKS = 10  # After trouble, how often a file is tried again.
 class Recorder:
     def __init__(self, path: Path, header: Header, bytes_max: int) -> None:
         self._path = path
-        self._older = path.with_suffix(f".older{path.suffix}")
+        self._older = older_of(path)
         self._header = header
         self._half = bytes_max // 2
         self._file: BinaryIO | None = None
@@ -55,9 +56,10 @@ class Recorder:
             self.trouble = ""
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):  # D2: some disks say only now that they are full.
+                file.close()
 
     def _write(self, line: bytes) -> None:
         if len(line_of(self._header)) + 1 + len(line) > self._half:

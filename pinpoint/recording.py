@@ -4,12 +4,15 @@ A line that is an object is a `Header`: here a run, or the next part of one, beg
 an array is a `Tick`. What is neither was torn by a crash or a full disk, and is counted.
 """
 
+from pathlib import Path
+
 import msgspec
 
 from bus.config_shape import PinpointConfig
 from pinpoint.samples import Tick
 
 FORMAT = 1
+NAME_END = ".jsonl"
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +36,12 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 _encoder = msgspec.json.Encoder()
 _headers = msgspec.json.Decoder(Header)
 _ticks = msgspec.json.Decoder(Tick)
+
+
+def older_of(path: Path) -> Path:
+    """Where the older half is of what is recorded there."""
+    name, end, packed = path.name.rpartition(NAME_END)
+    return path.with_name(f"{name}.older{end}{packed}")
 
 
 def line_of(what: Header | Tick) -> bytes:

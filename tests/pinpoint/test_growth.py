@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bus.config_shape import PinpointConfig, Planned
 from pinpoint.growth import EFFECT_S_MAX, DrainSpare, Grown, Growth, StartSpare
+from pinpoint.refusals import SOON
 from pinpoint.samples import Demand, Sample, Tick
 from tests.pinpoint.crowd import CALM, brick
 
@@ -139,16 +140,102 @@ def test_spare_with_the_fewest_sessions_is_given_back_one_at_a_time() -> None:
     spares = (brick(4, statistics={"items": 9.0}), brick(5, statistics={"items": 3.0}))
     town = Town()
     grown = town.after(GIVE_BACK_S, CALM, (*BRICKS, *spares, *AGENTS))
-    assert grown == Grown(DrainSpare("brick-5", "nothing was refused for 60 s"))
+    assert grown == Grown(
+        DrainSpare("brick-5", "hardly anything was refused for 60 s, and one fewer will do")
+    )
     draining = (*BRICKS, spares[0], brick(5, state="draining"), *AGENTS)
     assert town.after(GIVE_BACK_S + 40, CALM, draining) == Grown()
     last = (*BRICKS, spares[0], brick(5, state="offline"), *AGENTS)
-    assert town.look(CALM, last) == Grown(DrainSpare("brick-4", "nothing was refused for 101 s"))
+    reason = "hardly anything was refused for 101 s, and one fewer will do"
+    assert town.look(CALM, last) == Grown(DrainSpare("brick-4", reason))
 
 
 def test_spare_stays_while_a_planned_brick_is_missing() -> None:
     short = (*BRICKS[:2], brick(4), *AGENTS)
     assert Town().after(3 * GIVE_BACK_S, CALM, short) == Grown()
+
+
+def test_spare_that_died_a_moment_ago_may_come_back_and_counts() -> None:
+    def chosen(silent_s: float) -> str | None:
+        dead = msgspec.structs.replace(brick(4, state="dead"), beacon_age_s=silent_s)
+        town = Town(PinpointConfig(spare_bricks=1))
+        grown = town.after(REFUSED_S, samples=(*BRICKS, dead, *AGENTS))
+        return grown.step.id if grown.step is not None else grown.short
+
+    assert chosen(59.0) == "spares"
+    assert chosen(60.0) == "brick-5"
+
+
+class Load:
+    """Bricks that carry 220 a second each; who is ordered is there, or gone, at the next look."""
+
+    def __init__(self, bricks: int = 3) -> None:
+        self.town = Town()
+        self.bricks = {f"brick-{n}": brick(n) for n in range(1, bricks + 1)}
+        self.steps: list[str] = []
+
+    def last(self, seconds: int, asked: float) -> list[str]:
+        """What was ordered in that time."""
+        before = len(self.steps)
+        for _ in range(seconds):
+            demand = Demand(asked, max(asked - 220.0 * len(self.bricks), 0.0))
+            match self.town.look(demand, (*self.bricks.values(), *AGENTS)).step:
+                case StartSpare() as step:
+                    self.bricks[step.id] = brick(int(step.id[-1]))
+                    self.steps.append(f"+{step.id}")
+                case DrainSpare() as step:
+                    del self.bricks[step.id]
+                    self.steps.append(f"-{step.id}")
+                case None:
+                    pass
+        return self.steps[before:]
+
+
+def test_steady_load_that_three_cannot_carry_keeps_the_fourth() -> None:
+    load = Load()
+    assert load.last(3600, 800.0) == ["+brick-4"]
+    assert load.last(3600, 0.81 * 660) == []
+    assert load.last(GIVE_BACK_S + 1, 0.79 * 660) == ["-brick-4"]
+
+
+def test_pinpoint_that_knows_nothing_yet_errs_once() -> None:
+    assert Load(4).last(3600, 800.0) == ["-brick-4", "+brick-4"]
+
+
+def test_load_that_comes_and_goes_makes_the_calm_needed_longer() -> None:
+    load = Load()
+    for _ in range(60):  # Six hours.
+        load.last(180, 800.0)
+        load.last(180, 100.0)
+    # The first three times it is calm for 60, 120 and then never 240 s.
+    assert load.steps == ["+brick-4", "-brick-4"] * 2 + ["+brick-4"]
+    assert load.last(GIVE_BACK_S * 4, 100.0) == ["-brick-4"]
+    load.last(int(SOON * GIVE_BACK_S), 100.0)
+    assert load.last(10, 800.0) == ["+brick-4"]
+    assert load.last(GIVE_BACK_S + 1, 100.0) == ["-brick-4"]
+
+
+def test_bricks_that_carry_more_than_they_once_did_can() -> None:
+    """Something else had been the matter, so that nearly all was refused."""
+    town = Town()
+    assert isinstance(town.after(REFUSED_S, Demand(600.0, 590.0)).step, StartSpare)
+    there = (*BRICKS, brick(4), *AGENTS)
+    assert town.after(10 * GIVE_BACK_S, Demand(600.0, 0.0), there) == Grown()
+    assert town.after(GIVE_BACK_S - 1, Demand(350.0, 0.0), there) == Grown()
+    assert isinstance(town.look(Demand(350.0, 0.0), there).step, DrainSpare)
+
+
+@pytest.mark.parametrize("demand", [Demand(1000.0, 4.0), Demand(0.02, 0.02)])
+def test_one_who_is_refused_now_and_then_keeps_nothing(demand: Demand) -> None:
+    town = Town()
+    grown = town.after(GIVE_BACK_S, demand, (*BRICKS, brick(4), *AGENTS))
+    assert isinstance(grown.step, DrainSpare)
+
+
+def test_between_too_much_and_hardly_anything_nothing_is_done() -> None:
+    for refused in (6.0, 49.0):
+        demand = Demand(1000.0, refused)
+        assert Town().after(500, demand, (*BRICKS, brick(4), *AGENTS)) == Grown()
 
 
 def test_mode_off_and_no_spares_mean_none() -> None:

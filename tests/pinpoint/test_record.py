@@ -129,3 +129,21 @@ def test_line_that_is_none_is_none(line: bytes) -> None:
 
 def test_recording_of_another_format_is_not_read() -> None:
     assert read_line(line_of(msgspec.structs.replace(HEADER, softstate_ticks=2))) is None
+
+
+class FullFile:
+    """A disk that takes nothing, and says so once more when the file is closed."""
+
+    def write(self, line: bytes) -> int:
+        raise OSError(122, "Disk quota exceeded")
+
+    def close(self) -> None:
+        raise OSError(122, "Disk quota exceeded")
+
+
+def test_disk_that_fails_again_at_the_close_costs_ticks_and_nothing_else(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "p.ticks.jsonl", HEADER, 1 << 20)
+    recorder._file = FullFile()  # type: ignore[assignment]
+    recorder.write(tick(1.0))
+    recorder.close()
+    assert (recorder.lost, recorder.trouble) == (1, "Disk quota exceeded")
