@@ -16,6 +16,7 @@ a stranger who got the pid is left alone. Ways to undo:
 What always holds:
   G1  What is kept is undone once: at its time, when asked, or at the end of whoever asked.
   G2  What is kept can be undone even if the process it is about has ended meanwhile.
+  G3  A signal that is to end it breaks nothing off: first all is undone, and then it ends.
 """
 
 import contextlib
@@ -26,7 +27,6 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from typing import Any
 
@@ -122,9 +122,16 @@ class Guard:
     def __init__(self) -> None:
         self._kept: dict[int, Kept] = {}
         self._heard = b""
+        self._told_to_end, told = os.pipe()
+        os.set_blocking(told, False)
+        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(
+                ending, lambda number, frame: None
+            )  # G3: they are read between two steps.
 
     def run(self) -> None:
-        """Until nobody asks any more; then everything is undone (G1)."""
+        """Until nobody asks any more, or we are to end; then everything is undone (G1)."""
         try:
             while self._hear():
                 self._heal_due()
@@ -136,7 +143,10 @@ class Guard:
         """Wait for the next line or the next time; False at the end."""
         until = min((kept.until for kept in self._kept.values()), default=float("inf"))
         wait_s = min(max(until - time.monotonic(), 0.0), WAIT_S_MAX)
-        if not select.select([0], [], [], wait_s)[0]:
+        ready = select.select([0, self._told_to_end], [], [], wait_s)[0]
+        if self._told_to_end in ready:
+            return False
+        if not ready:
             return True
         chunk = os.read(0, 1 << 16)
         *lines, self._heard = (self._heard + chunk).split(b"\n")
@@ -157,7 +167,9 @@ class Guard:
                 self._heal(number)
 
     def _heal(self, number: int) -> None:
-        _say("healed", number, self._kept.pop(number).heal())
+        trouble = self._kept[number].heal()
+        del self._kept[number]
+        _say("healed", number, trouble)
 
 
 def _say(word: str, number: int, trouble: str) -> None:
@@ -166,6 +178,4 @@ def _say(word: str, number: int, trouble: str) -> None:
 
 
 if __name__ == "__main__":
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, lambda number, frame: sys.exit(0))  # Which undoes all, in `run`.
     Guard().run()

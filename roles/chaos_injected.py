@@ -69,6 +69,7 @@ class Injector:
         """Make a fault that `begin` begins and the guard knows how to undo."""
         check_length(injected.for_s)
         keeper = self._keeper
+        asked_at = now()
         number = keeper.keep(injected.for_s, undo, lambda trouble: self._over(injected, trouble))
         injected.undo = lambda: keeper.heal(number)
         try:
@@ -76,6 +77,9 @@ class Injector:
         except BaseException:
             injected.heal()
             raise
+        if injected.healed_at is not None or now() >= asked_at + injected.for_s:
+            # So short was it that it may have been undone before all of it was done.
+            keeper.keep(0.0, undo, lambda trouble: None)
         return self._began(injected)
 
     def inside(self, injected: Injected, ask: InjectFault) -> Injected:

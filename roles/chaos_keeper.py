@@ -1,13 +1,18 @@
 """Have a guard undo faults, even if this process ends or hangs meanwhile. Starts it, and asks.
 
 The guard (`roles.chaos_guard`) is a small process of its own. It is told how to undo a fault before
-the fault begins, so there is no moment in which nobody would.
+the fault begins, so there is no moment in which nobody would. If it is killed, another is started
+and told what is left; of a process that has ended meanwhile that one cannot find the network.
+
+What always holds:
+  K1  What is kept is undone, and told of once, whatever becomes of the guard; in the end by us.
 """
 
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 import gevent
 from gevent.event import Event as Flag
@@ -16,14 +21,26 @@ from gevent.os import make_nonblocking, nb_read
 from bus.clock import now
 from bus.errors import NotReady
 from roles import chaos_guard
-from roles.chaos_guard import Undo
+from roles.chaos_guard import Kept, Undo
 
 ANSWER_S_MAX = 10.0
 END_S_MAX = 15.0
+GUARDS_MAX = 5
+"""So many may be lost; then all is undone at once, and by us, for no other would fare better."""
 _LOOK_S = 0.01
 
 Healed = Callable[[str], None]
 """Called once, with what went wrong; empty if nothing did."""
+
+
+class _Left:
+    """One fault that is not undone yet."""
+
+    def __init__(self, for_s: float, undo: list[Undo], healed: Healed) -> None:
+        self.until = now() + for_s
+        self.undo = undo
+        self.healed = healed
+        self.kept = Flag()
 
 
 class Keeper:
@@ -31,8 +48,9 @@ class Keeper:
         self._guard: subprocess.Popen[bytes] | None = None
         self._reader: gevent.Greenlet[..., None] | None = None
         self._number = 0
-        self._kept: dict[int, Flag] = {}
-        self._healed: dict[int, Healed] = {}
+        self._lost = 0
+        """How many guards ended though there was something left to undo."""
+        self._left: dict[int, _Left] = {}
 
     def keep(self, for_s: float, undo: list[Undo], healed: Healed) -> int:
         """The number under which the guard knows how to undo it, from now on."""
@@ -40,16 +58,16 @@ class Keeper:
             self._start()
         self._number += 1
         number = self._number
-        kept = self._kept[number] = Flag()
-        self._healed[number] = healed
-        self._say({"keep": number, "for_s": for_s, "undo": undo})
-        if not kept.wait(ANSWER_S_MAX):
+        left = self._left[number] = _Left(for_s, undo, healed)
+        self._tell_guard(number, left)
+        if not left.kept.wait(ANSWER_S_MAX):
             raise NotReady("the guard that is to undo faults does not answer")
         return number
 
     def heal(self, number: int) -> None:
         """Undo it now; `healed` is called when that is done."""
-        if number in self._healed:
+        if number in self._left:
+            self._left[number].until = now()
             self._say({"heal": number})
 
     def close(self) -> None:
@@ -75,14 +93,18 @@ class Keeper:
         )
         self._reader = gevent.spawn(self._read, self._guard)
 
+    def _tell_guard(self, number: int, left: _Left) -> None:
+        for_s = max(left.until - now(), 0.0)
+        self._say({"keep": number, "for_s": for_s, "undo": left.undo})
+
     def _say(self, order: dict[str, object]) -> None:
+        """If it has ended, the next one is told what is left; so this may be lost."""
         guard = self._guard
-        assert guard is not None
+        if guard is None:
+            return
         assert guard.stdin is not None
-        try:
+        with suppress(OSError):
             guard.stdin.write(json.dumps(order).encode() + b"\n")
-        except OSError as error:
-            raise NotReady(f"the guard that is to undo faults has ended: {error}") from None
 
     def _read(self, guard: "subprocess.Popen[bytes]") -> None:
         assert guard.stdout is not None
@@ -94,10 +116,25 @@ class Keeper:
             for line in lines:
                 word, number, trouble = json.loads(line)
                 if word == "kept":
-                    self._kept.pop(number).set()
+                    self._left[number].kept.set()
                 else:
-                    self._healed.pop(number)(trouble)
+                    self._left.pop(number).healed(trouble)
+        assert guard.stdin is not None
+        guard.stdin.close()
         guard.stdout.close()
-        for healed in list(self._healed.values()):
-            healed("the guard ended before it could undo this")
-        self._healed.clear()
+        guard.wait()
+        self._go_on_without(guard)
+
+    def _go_on_without(self, guard: "subprocess.Popen[bytes]") -> None:
+        """It has ended. What it has not undone is left to another one, or to us."""  # K1
+        is_closing = self._guard is not guard
+        self._guard = None
+        self._lost += bool(self._left)
+        if self._left and not is_closing and self._lost < GUARDS_MAX:
+            self._start()
+            for number, left in self._left.items():
+                self._tell_guard(number, left)
+            return
+        while self._left:
+            _, left = self._left.popitem()
+            left.healed(Kept(0.0, left.undo).heal())

@@ -1,4 +1,5 @@
-"""The guard undoes what it was told to: at the time, when asked, at the end of who asked.
+"""The guard undoes what it was told to: at the time, when asked, at the end of who asked; and the
+keeper sees to it that there is a guard.
 
 Method: a real guard, and a process that sleeps, stopped by the test; whether it goes on is read
 from the kernel. What namespaces need is in test_chaos_hosts.py.
@@ -17,7 +18,8 @@ from typing import Any
 import pytest
 
 from roles import chaos_guard
-from roles.chaos_guard import started
+from roles.chaos_guard import Undo, started
+from roles.chaos_keeper import GUARDS_MAX, Keeper
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -134,3 +136,116 @@ def test_what_is_gone_has_nothing_to_be_undone(guard: Guard) -> None:
     gone.wait()
     guard.say({"heal": 1})
     assert guard.heard() == ["healed", 1, ""]
+
+
+def test_signal_in_the_middle_of_undoing_breaks_nothing_off(  # G3
+    victim: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, waits = slow_nsenter(tmp_path, monkeypatch)
+    guard = Guard()
+    here = os.getpid()
+    undo = [
+        ["filter", here, started(here), "no_such_table"],
+        ["continue", victim, started(victim)],
+    ]
+    guard.say({"keep": 1, "for_s": 1000.0, "undo": undo})
+    assert guard.heard() == ["kept", 1, ""]
+    stop(victim)
+    guard.say({"heal": 1})
+    until(begun.exists, PATIENCE_S, "undoing")
+    guard.process.send_signal(signal.SIGTERM)
+    waits.unlink()
+    assert guard.heard() == ["healed", 1, ""]
+    until(lambda: not stopped(victim), PATIENCE_S, "going on")
+    assert guard.process.wait(PATIENCE_S) == 0
+    guard.close()
+
+
+def slow_nsenter(directory: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """The guard enters no network: it waits. Two files: one says so, and it ends with the other."""
+    begun, waits, script = directory / "begun", directory / "waits", directory / "nsenter"
+    waits.touch()
+    script.write_text(f"#!/bin/sh\ntouch {begun}\nwhile [ -e {waits} ]; do sleep 0.01; done\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+    return begun, waits
+
+
+# The keeper, which has a guard.
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def keeper() -> Iterator[Keeper]:
+    made = Keeper()
+    yield made
+    made.close()
+    assert guards() == []
+
+
+def guards() -> list[int]:
+    """Guards that this process has started, and that have not ended."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    lines = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+    return [pid for pid, line in lines.items() if chaos_guard.__file__.encode() in line]
+
+
+def kill_guard() -> None:
+    (guard,) = guards()
+    os.kill(guard, signal.SIGKILL)
+    until(lambda: guard not in guards(), PATIENCE_S, "its end")
+
+
+def test_guard_that_is_killed_is_followed_by_another(  # K1
+    keeper: Keeper, victim: int, told: list[str]
+) -> None:
+    keeper.keep(1000.0, [["continue", victim, started(victim)]], told.append)
+    stop(victim)
+    kill_guard()
+    until(guards, PATIENCE_S, "another")
+    assert (told, stopped(victim)) == ([], True)
+    keeper.heal(1)
+    until(lambda: told == [""], PATIENCE_S, "healed")
+    until(lambda: not stopped(victim), PATIENCE_S, "going on")
+
+
+def test_what_was_to_be_undone_as_the_guard_was_killed_is_undone_by_the_next(  # K1
+    keeper: Keeper, victim: int, told: list[str]
+) -> None:
+    keeper.keep(1000.0, [["continue", victim, started(victim)]], told.append)
+    stop(victim)
+    (guard,) = guards()
+    os.kill(guard, signal.SIGSTOP)
+    keeper.heal(1)
+    os.kill(guard, signal.SIGKILL)
+    until(lambda: told == [""], PATIENCE_S, "healed")
+    until(lambda: not stopped(victim), PATIENCE_S, "going on")
+
+
+def test_without_any_guard_it_is_undone_all_the_same(  # K1
+    keeper: Keeper, victim: int, told: list[str]
+) -> None:
+    keeper.keep(1000.0, [["continue", victim, started(victim)]], told.append)
+    stop(victim)
+    for _ in range(GUARDS_MAX):
+        until(guards, PATIENCE_S, "a guard")
+        assert told == []
+        kill_guard()
+    until(lambda: told == [""], PATIENCE_S, "healed")
+    until(lambda: not stopped(victim), PATIENCE_S, "going on")
+    assert guards() == []
+
+
+def test_guard_that_ends_in_peace_is_followed_by_another_when_there_is_need(
+    keeper: Keeper, victim: int, told: list[str]
+) -> None:
+    undo: list[Undo] = [["continue", victim, started(victim)]]
+    keeper.keep(1000.0, undo, told.append)
+    os.kill(guards()[0], signal.SIGTERM)
+    until(lambda: told == [""] and guards() == [], PATIENCE_S, "healed, and its end")
+    keeper.keep(1000.0, undo, told.append)
+    assert len(guards()) == 1
