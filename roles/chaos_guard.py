@@ -126,9 +126,7 @@ class Guard:
         os.set_blocking(told, False)
         signal.set_wakeup_fd(told, warn_on_full_buffer=False)
         for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(
-                ending, lambda number, frame: None
-            )  # G3: they are read between two steps.
+            signal.signal(ending, _noted)  # G3: they are read between two steps.
 
     def run(self) -> None:
         """Until nobody asks any more, or we are to end; then everything is undone (G1)."""
@@ -170,6 +168,10 @@ class Guard:
         trouble = self._kept[number].heal()
         del self._kept[number]
         _say("healed", number, trouble)
+
+
+def _noted(number: int, frame: object) -> None:
+    """Of a signal no more is wanted than that it is in the pipe."""
 
 
 def _say(word: str, number: int, trouble: str) -> None:
