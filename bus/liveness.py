@@ -19,14 +19,16 @@ What always holds:
   L5  A peer's incarnation never goes back, and within one life only the newest beacon counts
       (`age_s` tells). A vouched exit and a goodbye are final for that life.
   L6  A vouched exit is a death at once, blind or not.
-  L7  Of two processes with our id, the one with the lesser incarnation is told to resign.
+  L7  Of two processes with our id, the one with the lesser incarnation is told to resign; of two
+      with the same, the younger, as the elder is whom the others hear.
   L8  Bounded: at most `PEERS_MAX` entries (the longest gone make room, else newcomers are
       refused), `PINGS_MAX` pings an `advance`; who is gone, or missing while we are blind, is
       forgotten after `FORGET_S`.
   L9  Who is silent and answers no ping is dead within `suspect_after + dead_after` periods of
       its last beacon, and a quarter of ours, unless we are blind or out of pings.
-  L10 A beacon with a number that cannot be (a NaN, an infinity, a period of 0) or an endpoint
-      of no known transport changes nothing: it would break whoever sums, sorts or connects.
+  L10 A beacon with a number that cannot be (a NaN, an infinity, a period of 0, an incarnation of
+      the far future) or an endpoint of no known transport changes nothing: it would break whoever
+      sums, sorts or connects, or outlive all lives to come.
 
 Small groups. Everyone counts, hubs and agents too, but for programs that merely link `roles`
 (those come and go in crowds). With one or two peers there is no majority to tell by; there we
@@ -62,6 +64,7 @@ PINGS_MAX = 64
 FORGET_S = 600.0
 SMALL_GROUP = 2
 GOODBYE = "offline"
+TWIN_S = 1.0  # Lives that began closer together than that are of the same age.
 LISTEN_S_MAX = 0.5  # However slow our own beacons, look at the table this often.
 STEPS = 4  # How often to look, within `_listen_s`, while someone is missing.
 
@@ -69,7 +72,7 @@ STEPS = 4  # How often to look, within `_listen_s`, while someone is missing.
 class Liveness:
     """The table. `heard`, `answered` and `exited` are told it; `advance` judges who was not."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all but two are keywords)
         self,
         me: str,
         incarnation: int,
@@ -77,13 +80,18 @@ class Liveness:
         period_s: float,
         suspect_after: float = 3,
         dead_after: float = 1,
+        place: tuple[str, int] | None = None,
         now: float,
     ) -> None:
+        """`place`: our node and pid, to tell our own beacons from those of another process with
+        our id and incarnation."""
         assert suspect_after >= 2, "fewer than two periods: one lost beacon would be missed"
         assert dead_after > 0
         assert period_s > 0
         self._me = me
         self._incarnation = incarnation
+        self._place = place
+        self._began_at = now
         self._suspect_after = suspect_after
         self._dead_after = dead_after
         self._missing_after = suspect_after - 0.5
@@ -97,6 +105,7 @@ class Liveness:
         self._wake_at = now + self._listen_s
         self._echo_from = -math.inf
         self._resigned_to = incarnation
+        self._resigned_to_twin = False
         self.blind = False
         """More than half of the peers are missing: we suspect the hubs, or ourselves."""
         self.version = 0
@@ -106,13 +115,13 @@ class Liveness:
         self.refused = 0
         """Newcomers dropped because the table was full."""
         self.unsound = 0
-        """Beacons dropped for a number or an endpoint that cannot be."""
+        """Beacons dropped for a number, an incarnation or an endpoint that cannot be."""
 
     # What happened.
 
     def heard(self, sender: str, incarnation: int, beacon: Beacon, now: float) -> list[Output]:
         """A beacon came. Our own count too: they show that the hubs work."""
-        if not is_sound(beacon):
+        if not is_sound(beacon, incarnation):
             self.unsound += 1  # L10
             return []
         entry = self._present.get(sender)
@@ -248,12 +257,26 @@ class Liveness:
 
     def _heard_own_id(self, incarnation: int, beacon: Beacon, now: float) -> list[Output]:
         if incarnation == self._incarnation:
-            self._echo_from = self._clock(now)
-            return []
+            if self._place in (None, (beacon.node, beacon.pid)):
+                self._echo_from = self._clock(now)
+                return []
+            return self._heard_twin(beacon, now)
         if incarnation <= self._resigned_to or beacon.state == GOODBYE:
             return []  # The lesser hears us as well; one that is leaving replaces nobody.
         self._resigned_to = incarnation
         return [ResignTo(incarnation)]  # L7
+
+    def _heard_twin(self, beacon: Beacon, now: float) -> list[Output]:
+        """Another process has our id and our incarnation: two agents gave it, each by what it
+        knew. Ages tell; if they do not, anything will do on which both agree."""
+        assert self._place is not None
+        older_s = beacon.age_s - (now - self._began_at)
+        can_tell = abs(older_s) > TWIN_S
+        yields = older_s > 0 if can_tell else (beacon.node, beacon.pid) > self._place
+        if not yields or beacon.state == GOODBYE or self._resigned_to_twin:
+            return []
+        self._resigned_to_twin = True
+        return [ResignTo(self._incarnation)]  # L7
 
     def _make_room(self, outputs: list[Output]) -> bool:
         if len(self._present) + len(self._gone) < PEERS_MAX:

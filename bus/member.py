@@ -62,6 +62,8 @@ PING_S_MIN = 0.1  # However short the period, a ping gets this long on a busy ma
 KEYS_CHECK_S = 2.0  # A revoked key is cut off within 10 s; this is our part of it.
 LOOP_S_MAX = 0.5
 LAST_WORDS_S = 1.0  # How long the last answers of a peer may take to come after its goodbye.
+REASON_LENGTH_MAX = 1000  # Of an event. Whoever wrote it, it must fit into a message.
+SUBJECT_LENGTH_MAX = 200
 UNTOLD_EVENTS_MAX = 100  # Events of the first moments, kept until a hub is there to carry them.
 
 log = logging.getLogger(__name__)
@@ -108,6 +110,7 @@ class Member:
             period_s=beacons.period_s,
             suspect_after=beacons.suspect_after,
             dead_after=beacons.dead_after,
+            place=(identity.node, os.getpid()),
             now=self._joined_at,
         )
 
@@ -145,6 +148,11 @@ class Member:
         self.state = "draining"
         self._announce()
 
+    def leave(self) -> None:
+        """The role is done and about to end: say goodbye at once, so that nobody asks any more."""
+        self.state = "offline"
+        self._announce()
+
     def publish(self, topic: str, message: Message) -> None:
         self.news.publish(topic, message)
 
@@ -153,7 +161,9 @@ class Member:
         self.news.subscribe(topic, kind, heard)
 
     def event(self, kind: str, subject: str, reason: str) -> None:
-        """Tell people, and the monitor, of something notable."""
+        """Tell people, and the monitor, of something notable. What is too long is cut."""
+        subject = _speakable(subject, SUBJECT_LENGTH_MAX)
+        reason = _speakable(reason, REASON_LENGTH_MAX)
         log.info("%s %s: %s", kind, subject, reason)
         happening = Happening(kind, subject, reason)
         if self._heard_ourselves:
@@ -219,8 +229,7 @@ class Member:
             self._metrics.close()
         if hasattr(self, "news"):
             if not self.resigned:
-                self.state = "offline"
-                self._announce()
+                self.leave()
             self.news.close()
         if hasattr(self, "_vitals"):
             self._vitals.close()
@@ -387,3 +396,8 @@ class Member:
             self.event("revoked", self.identity.id, "keys were taken off the allow-list")
             for heard in self._keys_changes:
                 self._tell(heard)
+
+
+def _speakable(words: str, length_max: int) -> str:
+    """As much of it as may be said, in letters that the wire knows: paths may have others."""
+    return words[:length_max].encode(errors="replace").decode()

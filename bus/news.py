@@ -13,7 +13,7 @@ from bus.errors import RemoteProtocolError
 from bus.frames import MessageDecoder, encode_header, raw
 from bus.headers import Header
 from bus.headers import News as NewsHeader
-from bus.identity import Identity
+from bus.identity import INCARNATION_MAX, Identity
 from bus.messages import Message
 from bus.pump import Pump
 from bus.window import DeliveryWindows
@@ -67,6 +67,9 @@ class News:
     def _heard(self, topic: str, header: Header) -> None:
         if not isinstance(header, NewsHeader) or topic not in self._listeners:
             self._pump.traffic.malformed += 1
+            return
+        if not 0 <= header.incarnation <= INCARNATION_MAX:
+            self._pump.traffic.malformed += 1  # Its window would be closed to all later lives.
             return
         if not self.windows.first_time(header.sender, header.incarnation, header.sequence):
             return

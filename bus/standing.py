@@ -8,6 +8,7 @@ import math
 
 import msgspec
 
+from bus.identity import INCARNATION_MAX
 from bus.messages import Beacon, State
 from bus.peers import Peer
 
@@ -17,10 +18,11 @@ NUMBER_MAX = 1e18  # No honest statistic comes near it; it fits 64 bits, and so 
 TRANSPORTS = ("tcp://", "ipc://")
 
 
-def is_sound(beacon: Beacon) -> bool:
+def is_sound(beacon: Beacon, incarnation: int) -> bool:
     """Whether its numbers can be, and its endpoint is one to connect to. No NaN compares so."""
     return (
-        0 <= beacon.age_s < NUMBER_MAX
+        0 <= incarnation <= INCARNATION_MAX
+        and 0 <= beacon.age_s < NUMBER_MAX
         and 0 < beacon.period_s < NUMBER_MAX
         and sum(map(abs, beacon.statistics.values())) < NUMBER_MAX
         and (not beacon.endpoint or beacon.endpoint.startswith(TRANSPORTS))

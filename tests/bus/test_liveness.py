@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from bus import liveness
+from bus.identity import INCARNATION_MAX
 from bus.liveness import FORGET_S, PEERS_MAX, PINGS_MAX, Liveness
 from bus.messages import Beacon, State
 from bus.peers import (
@@ -317,6 +318,39 @@ def test_lesser_of_two_processes_with_our_id_is_told_to_resign_once() -> None:
     assert table.peers() == []
 
 
+def heard_twin(*, age_s: float, node: str, pid: int, state: State = "live") -> list[Output]:
+    """What a table of 10 s on n2, pid 77, is told when a twin speaks three times."""
+    table = Liveness(ME, 50, period_s=1.0, place=("n2", 77), now=100.0)
+    twin = beacon(state, age_s=age_s, node=node, pid=pid)
+    return [output for _ in range(3) for output in table.heard(ME, 50, twin, 110.0)]
+
+
+def test_of_two_lives_with_one_incarnation_the_younger_resigns_once() -> None:  # L7
+    assert heard_twin(age_s=12.0, node="n1", pid=1) == [ResignTo(50)]
+    assert heard_twin(age_s=8.0, node="n3", pid=99) == []
+
+
+def test_of_two_such_lives_of_one_age_those_agree_who_resigns() -> None:  # L7
+    assert heard_twin(age_s=10.1, node="n1", pid=78) == []
+    assert heard_twin(age_s=9.9, node="n3", pid=76) == [ResignTo(50)]
+    assert heard_twin(age_s=9.9, node="n2", pid=78) == [ResignTo(50)]
+
+
+def test_nobody_resigns_to_itself_nor_to_one_that_leaves() -> None:  # L7
+    assert heard_twin(age_s=10.0, node="n2", pid=77) == []
+    assert heard_twin(age_s=30.0, node="n1", pid=1, state="offline") == []
+
+
+def test_what_a_twin_says_is_no_sign_that_the_hubs_carry_what_we_say() -> None:
+    table = Liveness(ME, 50, period_s=1.0, place=("n2", 77), now=100.0)
+    table.heard("hub-1", 1, BEACON, 100.0)
+    for quarter in range(40):
+        now = 100.0 + quarter / 4
+        table.heard(ME, 50, beacon(age_s=quarter / 4, node="n1", pid=1), now)
+        table.advance(now)
+    assert table.blind
+
+
 def test_when_more_than_half_are_missing_nobody_dies_but_the_hubs_are_suspected() -> None:
     observer = Observer([*OTHERS, "brick-1", "brick-2"])
     observer.pass_time(30, beating=["hub-1", "hub-2"])
@@ -540,3 +574,13 @@ def test_beacon_that_cannot_be_changes_nothing_and_is_counted(changed: dict[str,
     for sender, incarnation in (("brick-1", 1), ("brick-1", 2), ("brick-2", 1), (ME, 99)):
         assert table.heard(sender, incarnation, bad, 100.5) == []
     assert (table.peers(), table.unsound) == (before, 4)
+
+
+@pytest.mark.parametrize("incarnation", [-1, INCARNATION_MAX + 1, 2**64 - 1])
+def test_life_of_the_far_future_is_no_life(incarnation: int) -> None:  # L10
+    table = Observer(["brick-1"]).table
+    before = table.peers()
+    for sender in ("brick-1", "brick-2", ME):
+        assert table.heard(sender, incarnation, beacon(age_s=6.0), 100.5) == []
+    assert (table.peers(), table.unsound) == (before, 3)
+    assert table.heard("brick-1", INCARNATION_MAX, beacon(age_s=6.0), 100.5)

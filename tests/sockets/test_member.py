@@ -15,8 +15,8 @@ from bus.config import Config, local, publish_address
 from bus.errors import ConfigError
 from bus.identity import Identity
 from bus.liveness import Liveness
-from bus.member import BEACON_TOPIC, Member
-from bus.messages import Beacon, Exited, Ping, Pong
+from bus.member import BEACON_TOPIC, EVENT_TOPIC, REASON_LENGTH_MAX, SUBJECT_LENGTH_MAX, Member
+from bus.messages import Beacon, Exited, Happening, Ping, Pong
 from bus.peers import Change, Died, Output, Suspected
 from bus.pump import Pump, Relay
 from bus.replies import Reply
@@ -155,6 +155,18 @@ def test_trouble_of_the_machine_ends_no_loop(members: Members) -> None:
     member.liveness = sound
     vanish(other)
     wait_state(member, "other-1", "dead")
+
+
+def test_event_that_is_too_long_is_cut_and_told(members: Members) -> None:
+    one = members.add("one-1")
+    told: list[Happening] = []
+    one.subscribe(EVENT_TOPIC, Happening, lambda _, happening: told.append(happening))
+    wait_seen(members.add("two-1"), one)
+    until(lambda: one._heard_ourselves, PATIENCE_S, "a hub")
+    one.event("degraded", "s" * 30_000, "\udcff" * 30_000)
+    one.event("degraded", "one-1", "the next one")
+    until(lambda: told[-1:] and told[-1].reason == "the next one", PATIENCE_S, "events")
+    assert told[-2] == Happening("degraded", "s" * SUBJECT_LENGTH_MAX, "?" * REASON_LENGTH_MAX)
 
 
 def test_failure_of_the_role_is_raised_by_wait(members: Members) -> None:

@@ -187,6 +187,7 @@ def test_garbage_that_is_published_is_counted_and_dropped(one_hub: Scene) -> Non
         topic + frame(ask(1, Note(8), budget_s=1, sent_at=0.0)),
         topic + frame(News("raw-1", 1, 2, 0, raw(Ping()))),
         topic + frame(News("x" * 201, 1, 3, 0, raw(Note(9)))),
+        topic + frame(News("raw-1", 2**64 - 1, 4, 0, raw(Note(10)))),
     ]
     traffic = one_hub.listener.pump.traffic
     assert traffic.malformed == 0
