@@ -70,6 +70,9 @@ class RoleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     main: str
     """`package.module:function`; the function takes a `Member` and returns when it is done."""
 
+    judge: bool = False
+    """Whether Pinpoint may end one that behaves unlike the others. Only if all do the same work."""
+
 
 class BeaconConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How often a process says that it is there, and how much silence counts as death."""

@@ -50,6 +50,8 @@ class Anomaly(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     direction: Direction
     peers: int
     """How many were compared, itself included."""
+    decisive: bool = False
+    """Whether it is enough by itself."""
 
 
 class Looked(msgspec.Struct, frozen=True):
@@ -209,4 +211,5 @@ def _odd(judged: Judged, value: float, against: Reference, direction: Direction)
         score=against.score(value),
         direction=direction,
         peers=against.peers,
+        decisive=judged.decides(value, against.median),
     )

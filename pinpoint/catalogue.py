@@ -7,11 +7,17 @@ be judged towards one side only (`low`, `high`), or while there is enough to tel
 
 Statistics that show the same thing share a *group*, and count once. The floors say which
 difference is too small to matter, however alike the peers are: idle peers are exactly alike.
+
+What is normal for a role that is not named here we do not know: its members may do different
+things. It is compared, and what is odd is said; ended is nobody (`ended_of`).
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
+
+from bus.config_shape import MANAGER, RoleConfig
 
 Kind = Literal["activity", "level", "state", "outside"]
 """activity: a pause of a moment is in it, so one second proves nothing; level: no pause is, so it
@@ -43,6 +49,15 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Nor less than this share of the median."""
     least: float = 0.0
     """With a median below this it says nothing."""
+    decisive_ratio: float = 0.0
+    """More than so many medians, and `decisive_floor` more than it, is enough by itself; 0: is not
+    ever."""
+    decisive_floor: float = 0.0
+
+    def decides(self, value: float, median: float) -> bool:
+        return self.decisive_ratio > 0 and value > max(
+            self.decisive_ratio * median, median + self.decisive_floor
+        )
 
     @property
     def is_count(self) -> bool:
@@ -81,11 +96,21 @@ BRICK = (
     # Memory: a leak is what neither its sessions explain nor the peers have.
     _high("minor_faults_per_s", "faults", 200.0, 0.5, "level"),
     _high(RSS_GROWTH, "growth", 0.5 * MB, 0.5, "level"),
-    _high(OVERHEAD_BYTES, "memory", 6 * MB, 0.1, "level"),
-    # Histories. One group: they rise and fall with the sessions, all together.
-    _pattern("items", "contents", 2.0),
-    _pattern("memory_bytes", "contents", 16_384.0),
-    _pattern("allocated_blocks", "contents", 64.0),
+    Judged(
+        name=OVERHEAD_BYTES,
+        group="memory",
+        kind="level",
+        high=True,
+        floor=6 * MB,
+        relative=0.1,
+        # A slow leak shows in nothing else, before it hurts.
+        decisive_ratio=4.0,
+        decisive_floor=200 * MB,
+    ),
+    # Histories. They rise and fall with the sessions, all together; and those come with the work.
+    _pattern("items", "work", 2.0),
+    _pattern("memory_bytes", "work", 16_384.0),
+    _pattern("allocated_blocks", "work", 64.0),
     # From here, and from the stubs.
     _high(BEACONS_MISSED, "beacons", 0.04, 0.5, "level"),
     _high("stub_silent_share", "silent", 0.05, 0.5, "outside"),
@@ -96,19 +121,27 @@ BRICK = (
 )
 
 VITALS = (
-    _high("loop_lag_s", "queue", 0.05, 0.5),
-    _high("queue_s", "queue", 0.005, 0.5),
+    # A loop that is blocked: all of them tell that.
+    _high("loop_lag_s", "loop", 0.05, 0.5),
+    _high("queue_s", "loop", 0.005, 0.5),
+    _high(BEACONS_MISSED, "loop", 0.04, 0.5, "level"),
     _high("service_s", "service", 0.005, 0.5),
     _high("expired_per_s", "late", 5.0, 0.5),
     _high("failed_per_s", "failed", 5.0, 0.5),
-    _high("minor_faults_per_s", "faults", 1000.0, 0.5, "level"),
-    _high(RSS_GROWTH, "growth", 3 * MB, 0.5, "level"),
+    # Memory that grew: once more.
+    _high("minor_faults_per_s", "memory", 1000.0, 0.5, "level"),
+    _high(RSS_GROWTH, "memory", 3 * MB, 0.5, "level"),
     _high(OVERHEAD_BYTES, "memory", 48 * MB, 0.5, "level"),
-    _high(BEACONS_MISSED, "beacons", 0.04, 0.5, "level"),
 )
-"""Of managers, of which one leads and does all the work, and of roles we know nothing about."""
+"""Of managers, of which one leads and does all the work, and of roles we know nothing about: so
+what a task of their own brings about, which others have not, is in one group."""
 
-CATALOGUE: dict[str, tuple[Judged, ...]] = {"brick": BRICK}
+CATALOGUE: dict[str, tuple[Judged, ...]] = {"brick": BRICK, MANAGER: VITALS}
+
+
+def ended_of(roles: Mapping[str, RoleConfig]) -> Iterable[str]:
+    """The roles whose members may be ended: those we know, and those that say so themselves."""
+    return [*CATALOGUE, *(name for name, role in roles.items() if role.judge)]
 
 
 def judged_of(role: str) -> tuple[Judged, ...]:

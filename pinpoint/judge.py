@@ -44,7 +44,8 @@ class Judge:
     def __init__(
         self, settings: PinpointConfig, needed: Mapping[str, int], period_s: float = 1.0
     ) -> None:
-        """`needed`: of each role, how many must stay live. `period_s`: from tick to tick."""
+        """`needed`: of each role that may be ended, how many must stay live. `period_s`: from tick
+        to tick."""
         self._settings = settings
         self._period_s = period_s
         self._anomalies = Anomalies(period_s)

@@ -1,11 +1,13 @@
 """Which verdicts may end a live process, and why the others may not. Decides only.
 
 A verdict says that a component is unlike its peers. To end it is right if it alone is sick, and
-wrong if what we see is a change of the whole cluster, or if others need it more than it is sick.
+wrong if what we see is a change of the whole cluster or of its machine, if it merely has more to
+do than others, or if others need it more than it is sick.
 These guards bind only the ending of the living: the dead are brought back by their peers.
 
 Instants are those of ticks. Who was live, for how long, and what changed of late is seen here from
-tick to tick; whether a component is young, from its beacon, so also right after our own start.
+tick to tick; whether a component is young, from its beacon, so also right after our own start. Who
+says for ever that it is young, or comes or goes for ever, is believed for a while.
 
 What always holds:
   Y1  Only who is live, past its grace and was seen live at the last `KNOWN_LOOKS` is judged, and
@@ -14,22 +16,27 @@ What always holds:
   Y2  No restart is ordered while one is on its way; it is until a later life of that component is
       live, or `FLIGHT_S_MAX` have passed.
   Y3  At least `needed` of a role stay live without the condemned one.
-  Y4  Of n judged in a role at most max(1, n // 4) are sick together; more is the system's trouble.
+  Y4  Nobody is ended for what ails many of its role, or all of its node (`pinpoint.together`).
   Y5  Nothing is ordered in the first `WARM_UP_LOOKS`, nor for a role more than a tenth of which
       (one may) comes and goes, nor around a step of its load.
   Y6  The same component is not condemned again for `grace_s`.
   Y7  In shadow mode everything is as if it had been ordered, and nothing is.
+  Y8  Nobody is ended of a role that is not in `needed`: what is normal for it is not known.
+  Y9  Nobody is ended for waiting and being busy who has more to do than the middle one of its
+      role, and needs no longer for it.
 """
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from statistics import median
 
 import msgspec
 
 from bus.config_shape import BUILT_IN_ROLES, PinpointConfig
+from bus.messages import State
 from pinpoint.samples import Sample
+from pinpoint.together import Place, Together
 from pinpoint.verdict import Flags, Verdict, Why
 
 KNOWN_LOOKS = 3
@@ -41,7 +48,11 @@ STEP_LOOKS = 5  # So long it is remembered.
 STEP_WITHIN_LOOKS = 2  # What takes longer is no step: all have time to follow.
 STEP_RATIO = 2.0
 STEP_FLOOR_PER_S = 20.0  # Twice as much of next to nothing is no step.
-ACTIVITY = "answered_per_s"
+ACTIVITIES = "answered_per_s", "records_received_per_s"  # The first that it tells.
+
+HOT_RATIO = 1.5
+SERVICE = "service"
+"""The group of statistics that do not rise with what there is to do."""
 
 
 class Allowed(msgspec.Struct, frozen=True):
@@ -54,7 +65,7 @@ class Policy:
     def __init__(
         self, settings: PinpointConfig, needed: Mapping[str, int], period_s: float
     ) -> None:
-        """`needed`: of each role, how many must stay live; 1 unless given."""
+        """`needed`: of each role that may be ended, how many must stay live."""
         self._settings = settings
         self._needed = needed
         self._settled_s = SETTLED_LOOKS * period_s
@@ -64,7 +75,10 @@ class Policy:
         self._at = 0.0
         self._flight: _Flight | None = None
         self._condemned_at: dict[str, float] = {}
-        self._judged: Counter[str] = Counter()
+        # So long a restart may hide what its successor has as well.
+        self._together = Together(settings.grace_s + self._settled_s)
+        self._judged: dict[str, Place] = {}
+        self._work: dict[str, float] = {}
         self._live: Counter[str] = Counter()
         self._changing: Counter[str] = Counter()
 
@@ -84,34 +98,32 @@ class Policy:
         self._at = at
         self._note_lives(samples, at)
         self._looks += 1
-        self._judged.clear()
+        self._judged = {}
         self._live.clear()
         self._changing.clear()
-        eligible = []
         for component_id, life in self._lives.items():
             self._live[life.role] += life.live
-            self._changing[life.role] += life.changing or at - life.changed_at < self._settled_s
+            self._changing[life.role] += self._is_changing(life)
             sample = samples.get(component_id)
             if sample is not None and self._may_be_judged(sample, life):
-                eligible.append(component_id)
-                self._judged[life.role] += 1
-        self._note_levels(samples[each] for each in eligible)
+                self._judged[component_id] = life.place
+        self._note_levels(samples)
         self._land(samples, at)
         self._condemned_at = {
             each: then
             for each, then in self._condemned_at.items()
             if 0 <= at - then < self._settings.grace_s
         }
-        return frozenset(eligible)
+        return frozenset(self._judged)
 
     def allow(self, flags: Flags) -> Allowed:
         """Which of the persisting to end now."""
-        role_of = {each: self._lives[each].role for each in flags.nearly if each in self._lives}
-        together = Counter(role_of.values())
+        nearly = {each: self._lives[each].place for each in flags.nearly if each in self._lives}
+        self._together.look(nearly, flags.leaning, self._judged, self._at)
         condemned: list[Verdict] = []
         withheld: list[Verdict] = []
         for verdict in flags.persisting:
-            why = self._why_not(verdict, together)
+            why = self._why_not(verdict)
             if why is None:
                 # Y2, Y6, Y7: from here on it counts as ordered.
                 self._flight = _Flight(verdict.id, verdict.incarnation, self._at)
@@ -124,24 +136,40 @@ class Policy:
                 withheld.append(msgspec.structs.replace(verdict, withheld=why))
         return Allowed(tuple(condemned), tuple(withheld))
 
-    def _why_not(self, verdict: Verdict, together: Mapping[str, int]) -> Why | None:
+    def _why_not(self, verdict: Verdict) -> Why | None:
         role = verdict.role
         left = self._live[role] - self._lives[verdict.id].live
         guards: dict[Why, bool] = {
+            "unknown": role not in self._needed,  # Y8
             "warming": self._looks <= WARM_UP_LOOKS,  # Y5
-            "systemic": together.get(role, 0) > max(1, self._judged[role] // 4),  # Y4
+            "node": self._together.is_node(role, verdict.node),  # Y4
+            "systemic": self._together.is_system(role),  # Y4
             "change": self._changing[role] > max(1, self._live[role] // 10),  # Y5
             "step": self._is_step(role),  # Y5
+            "hot": self._is_hot(verdict),  # Y9
             "few": left < self._needed.get(role, 1),  # Y3
             "cooling": verdict.id in self._condemned_at,  # Y6
             "flight": self._flight is not None,  # Y2
         }
         return next((why for why, holds in guards.items() if holds), None)
 
+    def _is_hot(self, verdict: Verdict) -> bool:
+        if any(each.anomaly.group == SERVICE or each.anomaly.decisive for each in verdict.evidence):
+            return False
+        if verdict.id not in self._work:
+            return False
+        usual, work = self._levels[verdict.role][-1], self._work[verdict.id]
+        return work + STEP_FLOOR_PER_S > HOT_RATIO * (usual + STEP_FLOOR_PER_S)
+
+    def _is_changing(self, life: "_Life") -> bool:
+        """Who starts or drains for ever is not, after a while."""
+        lasting_s = self._settings.grace_s if life.state == "starting" else 0.0
+        return self._at - life.changed_at < max(lasting_s, self._settled_s)
+
     def _may_be_judged(self, sample: Sample, life: "_Life") -> bool:
         return (  # Y1
             life.live_looks >= KNOWN_LOOKS
-            and sample.age_s >= self._settings.grace_s
+            and max(self._at - life.seen_at, sample.age_s) >= self._settings.grace_s
             and life.role not in BUILT_IN_ROLES
         )
 
@@ -150,7 +178,7 @@ class Policy:
             life = self._lives.get(component_id)
             if life is None or life.incarnation != sample.incarnation:
                 changed_at = at if self._looks or _is_passing(sample) else -math.inf
-                life = self._lives[component_id] = _Life(sample, changed_at)
+                life = self._lives[component_id] = _Life(sample, at, changed_at)
             life.note(sample, at)
         if len(self._lives) > len(samples):
             for component_id in self._lives.keys() - samples.keys():
@@ -159,12 +187,12 @@ class Policy:
                 if not 0 <= at - life.changed_at < self._settled_s:
                     del self._lives[component_id]
 
-    def _note_levels(self, judged: Iterable[Sample]) -> None:
+    def _note_levels(self, samples: Mapping[str, Sample]) -> None:
         """How busy each role's middle member is: no single one can make that step."""
         activity: dict[str, list[float]] = {}
-        for sample in judged:
-            value = sample.statistics.get(ACTIVITY, 0.0)
-            activity.setdefault(sample.role, []).append(value if 0 <= value < math.inf else 0.0)
+        self._work = {each: _work_of(samples[each]) for each in self._judged}
+        for component_id, work in self._work.items():
+            activity.setdefault(samples[component_id].role, []).append(work)
         for role in self._levels.keys() - activity.keys():
             del self._levels[role]
         for role, values in activity.items():
@@ -204,15 +232,27 @@ class _Flight(msgspec.Struct, frozen=True):
 class _Life:
     """One life of one component, as seen from tick to tick."""
 
-    __slots__ = ("changed_at", "changing", "incarnation", "live", "live_looks", "role")
+    __slots__ = (
+        "changed_at",
+        "incarnation",
+        "live",
+        "live_looks",
+        "place",
+        "role",
+        "seen_at",
+        "state",
+    )
 
-    def __init__(self, sample: Sample, changed_at: float) -> None:
+    def __init__(self, sample: Sample, at: float, changed_at: float) -> None:
         self.incarnation = sample.incarnation
         self.role = sample.role
+        self.place: Place = (sample.role, sample.node)
+        self.seen_at = at
+        """For the first time."""
         self.changed_at = changed_at
         self.live = sample.state == "live"
         self.live_looks = 0
-        self.changing = False
+        self.state: State = sample.state
 
     def note(self, sample: Sample, at: float) -> None:
         live = sample.state == "live"
@@ -220,16 +260,22 @@ class _Life:
             self.live = live
             self.changed_at = at
         elif live and 0 <= sample.age_s < math.inf:
-            self.changed_at = max(self.changed_at, at - sample.age_s)
+            # Not later than we saw it: its age may be told wrong.
+            self.changed_at = max(self.changed_at, min(at - sample.age_s, self.seen_at))
         is_known = live or (sample.state == "suspect" and self.live_looks > 0)  # Y1
         self.live_looks = self.live_looks + 1 if is_known else 0
-        self.changing = sample.state in ("starting", "draining")
+        self.state = sample.state
 
     def vanish(self, at: float) -> None:
-        if self.live or self.changing:
+        if self.live or self.state in ("starting", "draining"):
             self.changed_at = at
-        self.live = self.changing = False
+        self.live, self.state = False, "dead"
         self.live_looks = 0
+
+
+def _work_of(sample: Sample) -> float:
+    told = [sample.statistics[name] for name in ACTIVITIES if name in sample.statistics]
+    return told[0] if told and 0 <= told[0] < math.inf else 0.0
 
 
 def _is_passing(sample: Sample) -> bool:

@@ -27,6 +27,7 @@ from bus.messages import Drain, PeersSeen, Pong, Refused
 from bus.peer_watch import PeerWatch
 from bus.process_orders import ProcessDescribed, RestartProcess, StartProcess
 from bus.replies import Reply
+from pinpoint.catalogue import ended_of
 from pinpoint.gathering import Hearsay, gather, needed_of
 from pinpoint.growth import SHORT, DrainSpare, Grown, Growth, StartSpare
 from pinpoint.judge import Judge, Judgement
@@ -39,7 +40,9 @@ PERIOD_S_MIN = 0.2
 ORDER_S_MAX = 8.0
 REPEAT_S = 60.0  # How often people are told the same.
 REPEATS_MAX = 1000
-OF_INTEREST: frozenset[Why] = frozenset({"change", "few", "shadow", "step", "systemic"})
+OF_INTEREST: frozenset[Why] = frozenset(
+    {"change", "few", "hot", "node", "shadow", "step", "systemic", "unknown"}
+)
 """Reasons to do nothing that people are told; the others only put something off."""
 
 
@@ -53,7 +56,7 @@ class PinpointShell:
         config = member.config
         self._settings = settings = settings_of(config)
         self._period_s = max(config.beacons.period_s, PERIOD_S_MIN)
-        needed = needed_of(config.sessions)
+        needed = dict.fromkeys(ended_of(config.roles), 1) | needed_of(config.sessions)
         self._judge = Judge(settings, needed, self._period_s)
         nodes = {name: node.overflow for name, node in config.nodes.items()}
         self._growth = Growth(
@@ -145,7 +148,7 @@ class PinpointShell:
                 self._member.event("added", step.id, f"{step.reason}; asked for on {step.node}")
                 gevent.spawn(self._start, step)
             case DrainSpare():
-                self._member.event("drained", step.id, step.reason)
+                self._member.event("draining", step.id, step.reason)
                 gevent.spawn(self._drain, step)
 
     def _restart(self, verdict: Verdict) -> None:
@@ -214,7 +217,7 @@ class PinpointShell:
         }
         self._unsaid = statistics.counter("unsaid", "Statistics that could not be judged")
         self._lost = statistics.counter("ticks_lost", "Looks that could not be recorded")
-        self._dropped = statistics.counter("sights_dropped", "Of askers, more than are looked at")
+        self._dropped = statistics.counter("sights_dropped", "Rows told: too many, or unsound")
 
     def _count(self, judgement: Judgement) -> None:
         self._judged.set(judgement.judged)

@@ -1,12 +1,13 @@
 """When the anomalies of a component make a verdict, and what speaks for it. Ends nothing.
 
 One odd number is chance. A component is *flagged* at a look (a tick) if statistics of several
-groups are odd at once, since those of one group say the same thing twice; it is *persisting* if it
-was flagged at several of the last looks. (The paper: three or more anomalous statistics.)
+groups are odd at once, since those of one group say the same thing twice, or if one is so odd that
+it decides alone; it is *persisting* if it was flagged at several of the last looks. (The paper:
+three or more anomalous statistics.)
 
 What always holds:
   V1  Whoever persists is flagged now, was flagged at `persist` of the last `window` looks, in one
-      life, and each of those looks found anomalies in `anomalies` groups.
+      life, and each of those looks found anomalies in `anomalies` groups, or a decisive one.
   V2  What is remembered is bounded: of components odd within the window, so many looks each.
   V3  A verdict says all that it rests on: each statistic, its value, what the peers have, how
       many scales lie between, and for how long.
@@ -29,9 +30,12 @@ Why = Literal[
     "crowded",
     "few",
     "flight",
+    "hot",
+    "node",
     "shadow",
     "step",
     "systemic",
+    "unknown",
     "warming",
 ]
 WHY: dict[Why, str] = {
@@ -41,9 +45,12 @@ WHY: dict[Why, str] = {
     "crowded": "more components than are looked at",
     "few": "too few would be left",
     "flight": "another restart is on its way",
+    "hot": "it has more to do than the others",
+    "node": "all of its node are slow together: it is the machine",
     "shadow": "shadow mode",
     "step": "the load of all of them changed a moment ago",
     "systemic": "too many are unlike the others at once",
+    "unknown": "nothing is known of what is normal for its role",
     "warming": "Pinpoint has just begun to look",
 }
 """Every reason to do nothing, in words for people. `pinpoint.policy` says when."""
@@ -97,6 +104,8 @@ class Flags(msgspec.Struct, frozen=True):
     """Flagged at one look fewer than it takes, or more: these may be in the same trouble."""
     persisting: tuple[Verdict, ...]
     """The strongest first."""
+    leaning: frozenset[str] = frozenset()
+    """Odd in one group fewer than it takes, taking all that the window holds together."""
 
 
 class Verdicts:
@@ -145,7 +154,12 @@ class Verdicts:
             if sum(self._histories[each].flags) >= self._persist  # V1
         ]
         persisting.sort(key=_strength)
-        return Flags(frozenset(flagged), frozenset(nearly), tuple(persisting))
+        leaning = {
+            each
+            for each, history in self._histories.items()
+            if len(history.groups) >= max(1, self._anomalies - 1)
+        }
+        return Flags(frozenset(flagged), frozenset(nearly), tuple(persisting), frozenset(leaning))
 
     def _verdict(self, sample: Sample, history: "_History") -> Verdict:
         newest = sorted(history.looks[-1], key=lambda anomaly: -abs(anomaly.score))
@@ -176,7 +190,13 @@ class _History:
 
     def add(self, anomalies: tuple[Anomaly, ...], needed: int) -> None:
         self.looks.append(anomalies)
-        self.flags.append(len({anomaly.group for anomaly in anomalies}) >= needed)
+        groups = {anomaly.group for anomaly in anomalies}
+        decisive = any(anomaly.decisive for anomaly in anomalies)
+        self.flags.append(len(groups) >= needed or decisive)  # V1
+
+    @property
+    def groups(self) -> set[str]:
+        return {each.group for look in self.looks for each in look}
 
     def count(self, statistic: str) -> int:
         return sum(any(each.statistic == statistic for each in look) for look in self.looks)

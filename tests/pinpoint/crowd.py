@@ -63,11 +63,10 @@ def verdict(sample: Sample) -> Verdict:
     return Verdict(sample.id, sample.incarnation, sample.role, sample.node, evidence, 3.0, 5.0)
 
 
-def flags(samples: Mapping[str, Sample], *sick: str) -> Flags:
+def flags(samples: Mapping[str, Sample], *sick: str, leaning: Iterable[str] = ()) -> Flags:
     """Those have been sick for long enough."""
-    return Flags(
-        frozenset(sick), frozenset(sick), tuple(verdict(samples[each]) for each in sorted(sick))
-    )
+    persisting = tuple(verdict(samples[each]) for each in sorted(sick))
+    return Flags(frozenset(sick), frozenset(sick), persisting, frozenset(leaning))
 
 
 class Herd:

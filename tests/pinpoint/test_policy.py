@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from bus.config_shape import JudgeMode, PinpointConfig
 from bus.messages import State
-from pinpoint.policy import FLIGHT_S_MAX, WARM_UP_LOOKS, Policy
+from pinpoint.policy import FLIGHT_S_MAX, SETTLED_LOOKS, WARM_UP_LOOKS, Policy
 from pinpoint.samples import Sample
-from pinpoint.verdict import Why
-from tests.pinpoint.crowd import brick, crowd, flags
+from pinpoint.verdict import Evidence, Flags, Verdict, Why
+from tests.pinpoint.crowd import anomaly, brick, crowd, flags
 
 NEEDED = {"brick": 3}
 GRACE_S = 15.0
@@ -92,6 +92,7 @@ def test_suspect_is_not_counted_among_those_who_stay_live() -> None:
     doubtful = crowd(4, but=[brick(1, state="suspect")])
     watch = Watch().settle(crowd(4))
     assert watch.look(doubtful, "brick-2") == [("brick-2", "few")]
+    watch = Watch().settle(crowd(4))
     assert watch.look(doubtful, "brick-1") == [("brick-1", None)]
 
 
@@ -100,6 +101,7 @@ def test_more_than_a_quarter_together_is_the_system(count: int, together: int) -
     sick = [f"brick-{number}" for number in range(1, together + 1)]
     watch = Watch().settle(crowd(count))
     assert watch.look(crowd(count), *sick) == [(each, "systemic") for each in sick]
+    watch = Watch().settle(crowd(count))
     assert watch.look(crowd(count), *sick[1:])[0] == (sick[1], None)
 
 
@@ -125,9 +127,9 @@ def test_next_waits_until_the_one_before_is_back() -> None:
 
 
 def test_who_does_not_come_back_is_waited_for_no_longer_than_that() -> None:
-    watch = Watch().settle(crowd(6))
-    watch.look(crowd(6), "brick-1")
-    gone = crowd(6, but=[brick(1, state="dead")])
+    watch = Watch().settle(crowd(8))
+    watch.look(crowd(8), "brick-1")
+    gone = crowd(8, but=[brick(1, state="dead")])
     for _ in range(int(FLIGHT_S_MAX) - 1):
         assert watch.look(gone, "brick-2") == [("brick-2", "flight")]
     assert watch.look(gone, "brick-2") == [("brick-2", None)]
@@ -191,11 +193,151 @@ def test_shadow_mode_says_when_it_would_have_and_ends_nothing() -> None:
 
 
 def test_beginning_anew_keeps_what_was_ordered() -> None:
-    watch = Watch().settle(crowd(6))
-    watch.look(crowd(6), "brick-1")
+    watch = Watch().settle(crowd(8))
+    watch.look(crowd(8), "brick-1")
     watch.policy.begin_anew()
-    watch.settle(crowd(6))
-    assert watch.look(crowd(6), "brick-2") == [("brick-2", "flight")]
+    watch.settle(crowd(8))
+    assert watch.look(crowd(8), "brick-2") == [("brick-2", "flight")]
+
+
+# Of whom nothing may be ended.
+
+
+def test_role_that_nobody_vouches_for_is_said_and_never_ended() -> None:
+    reports = {each.id: each for each in (brick(n, role="report") for n in range(1, 7))}
+    assert Watch().settle(reports).look(reports, "report-2") == [("report-2", "unknown")]
+
+
+# One after the other is together.
+
+
+def test_restart_of_one_of_two_does_not_make_the_other_the_only_one() -> None:
+    watch = Watch().settle(crowd(6))
+    both = [("brick-1", "systemic"), ("brick-2", "systemic")]
+    assert watch.look(crowd(6), "brick-1", "brick-2") == both
+    said = []
+    for second in range(int(GRACE_S + SETTLED_LOOKS)):
+        young = brick(1, incarnation=2, age_s=float(second))
+        said += watch.look(crowd(6, but=[young]), "brick-2")
+    assert said == [("brick-2", "systemic")] * int(GRACE_S + SETTLED_LOOKS - 1) + [
+        ("brick-2", None)
+    ]
+
+
+def test_two_that_look_sick_by_turns_are_sick_together() -> None:
+    watch = Watch().settle(crowd(6))
+    assert watch.look(crowd(6), "brick-1") == [("brick-1", None)]
+    back = crowd(6, but=[brick(1, incarnation=2, age_s=3.0)])
+    assert watch.look(back, "brick-4") == [("brick-4", "systemic")]
+
+
+# What is the machine's.
+
+
+def on_nodes(*counts: int) -> Samples:
+    """So many bricks on n1, n2, and so on."""
+    nodes = [f"n{number + 1}" for number, count in enumerate(counts) for _ in range(count)]
+    bricks = [brick(number + 1, node=node) for number, node in enumerate(nodes)]
+    return {each.id: each for each in bricks}
+
+
+def test_all_of_a_node_together_are_the_machine_and_one_of_them_is_not() -> None:
+    twelve = on_nodes(3, 9)
+    watch = Watch().settle(twelve)
+    assert watch.look(twelve, "brick-1", "brick-2", "brick-3") == [
+        ("brick-1", "node"),
+        ("brick-2", "node"),
+        ("brick-3", "node"),
+    ]
+    watch = Watch().settle(twelve)
+    assert watch.look(twelve, "brick-1", "brick-2")[0] == ("brick-1", None)
+
+
+def test_machine_is_known_by_one_that_is_sick_and_the_rest_that_lean_that_way() -> None:
+    samples = on_nodes(3, 9)
+    for leaning, why in (({"brick-2", "brick-3"}, "node"), ({"brick-2", "brick-9"}, None)):
+        watch = Watch().settle(samples)
+        watch.policy.look(samples, watch.at + 1)
+        allowed = watch.policy.allow(flags(samples, "brick-1", leaning=leaning))
+        found = [each.withheld for each in (*allowed.condemned, *allowed.withheld)]
+        assert found == [why]
+
+
+def test_one_that_is_just_over_still_counts_to_its_machine() -> None:
+    twelve = on_nodes(2, 10)
+    watch = Watch().settle(twelve)
+    assert watch.look(twelve, "brick-1") == [("brick-1", None)]
+    back = {**twelve, "brick-1": brick(1, node="n1", incarnation=2, age_s=3.0)}
+    assert watch.look(back, "brick-2") == [("brick-2", "node")]
+
+
+def test_brick_alone_on_its_machine_and_a_cluster_of_one_machine_are_judged_as_ever() -> None:
+    alone = on_nodes(1, 5)
+    assert Watch().settle(alone).look(alone, "brick-1") == [("brick-1", None)]
+    one = on_nodes(3)
+    policy = Policy(PinpointConfig(grace_s=GRACE_S), {"brick": 1}, 1.0)
+    for at in range(9):
+        policy.look(one, float(at))
+    withheld = policy.allow(flags(one, "brick-1", "brick-2", "brick-3")).withheld
+    assert {each.withheld for each in withheld} == {"systemic"}
+
+
+# Who has more to do.
+
+
+def at_work(sample: Sample, *groups: str, decisive: bool = False) -> Flags:
+    odd = [msgspec.structs.replace(anomaly(each), decisive=decisive) for each in groups]
+    evidence = tuple(Evidence(each, 3.0) for each in odd)
+    verdict = Verdict(sample.id, sample.incarnation, sample.role, sample.node, evidence, 3.0, 5.0)
+    return Flags(frozenset([sample.id]), frozenset([sample.id]), (verdict,))
+
+
+@pytest.mark.parametrize("statistic", ["answered_per_s", "records_received_per_s"])
+@pytest.mark.parametrize(
+    ("times", "groups", "decisive", "why"),
+    [
+        (1.7, ["busy", "queue", "wait"], False, "hot"),
+        (1.7, ["busy", "queue", "service"], False, None),
+        (1.7, ["memory"], True, None),
+        (1.4, ["busy", "queue", "wait"], False, None),
+    ],
+)
+def test_more_to_do_explains_waiting_but_not_slow_work(
+    statistic: str, times: float, groups: list[str], *, decisive: bool, why: Why | None
+) -> None:
+    told = [{statistic: 300.0 * (times if number == 2 else 1.0)} for number in range(1, 7)]
+    samples = crowd(6, but=[brick(n + 1, statistics=each) for n, each in enumerate(told)])
+    watch = Watch().settle(samples)
+    watch.policy.look(samples, watch.at + 1)
+    allowed = watch.policy.allow(at_work(samples["brick-2"], *groups, decisive=decisive))
+    assert [each.withheld for each in (*allowed.condemned, *allowed.withheld)] == [why]
+
+
+def test_twice_of_next_to_nothing_is_not_more_to_do() -> None:
+    idle = crowd(6, but=[brick(2, statistics={"answered_per_s": 8.0})])
+    assert Watch().settle(idle).look(idle, "brick-2") == [("brick-2", None)]
+
+
+# Who says a thing for ever.
+
+
+@pytest.mark.parametrize("state", ["starting", "draining"])
+def test_two_that_start_or_drain_for_ever_are_no_change_for_ever(state: State) -> None:
+    watch = Watch().settle(crowd(8))
+    stuck = crowd(8, but=[brick(1, state=state, incarnation=2), brick(3, state=state)])
+    lasting = int(GRACE_S) if state == "starting" else SETTLED_LOOKS
+    said = [watch.look(stuck, "brick-5")[0][1] for _ in range(lasting + 1)]
+    assert said[0] == "change"
+    assert said[-1] is None
+
+
+def test_age_that_is_told_wrong_blocks_nothing_and_saves_nobody() -> None:
+    liars = crowd(8, but=[brick(number, age_s=1.0) for number in (1, 2, 3)])
+    watch = Watch().settle(liars, looks=int(GRACE_S))
+    assert watch.look(liars, "brick-8") == [("brick-8", None)]
+    policy = Policy(PinpointConfig(grace_s=GRACE_S), NEEDED, 1.0)
+    judged = ["brick-1" in policy.look(liars, float(at)) for at in range(int(GRACE_S) + 2)]
+    assert judged == [False] * int(GRACE_S) + [True] * 2
 
 
 # Whatever comes.
@@ -235,9 +377,12 @@ def test_guards_hold_whatever_comes(ticks: list[tuple[float, Samples, list[str]]
     watch = Watch().settle(calm(range(1, 10)))
     ordered: dict[str, float] = {}
     flight: tuple[str, int, float] | None = None
+    first_seen = {(each, 1): 501.0 for each in calm(range(1, 10))}
     for later_s, samples, sick in ticks:
         watch.at += later_s
         eligible = watch.policy.look(samples, watch.at)
+        for each in samples.values():
+            first_seen.setdefault((each.id, each.incarnation), watch.at)
         if flight is not None:
             sample = samples.get(flight[0])
             back = sample and sample.incarnation > flight[1] and sample.state == "live"
@@ -250,9 +395,10 @@ def test_guards_hold_whatever_comes(ticks: list[tuple[float, Samples, list[str]]
         assert len(allowed.condemned) + len(allowed.withheld) == len(named)
         for verdict in allowed.condemned:
             sample = samples[verdict.id]
+            lived = sample.id, sample.incarnation
             assert flight is None
             assert sample.state == "live"
-            assert sample.age_s >= GRACE_S
+            assert max(watch.at - first_seen[lived], sample.age_s) >= GRACE_S
             assert live - 1 >= NEEDED["brick"]
             assert len(named) <= max(1, len(eligible) // 4)
             assert watch.at - ordered.get(verdict.id, -1e9) >= GRACE_S

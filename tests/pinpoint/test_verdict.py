@@ -6,6 +6,8 @@ apart.
 
 from collections.abc import Iterable
 
+import msgspec
+
 from bus.events import REASON_LENGTH_MAX
 from pinpoint.anomalies import Anomaly
 from pinpoint.verdict import EVIDENCE_MAX, Evidence, Verdict, Verdicts
@@ -44,6 +46,18 @@ def test_who_is_well_at_this_look_has_no_verdict() -> None:
 def test_statistics_of_one_group_count_once() -> None:
     same = (anomaly("a", "work"), anomaly("b", "work"), anomaly("c", "work"), anomaly("d"))
     assert looks(same, same, same, same) == [[]] * 4
+
+
+def test_one_that_decides_alone_is_enough_if_it_stays() -> None:
+    much = (msgspec.structs.replace(anomaly("overhead_bytes"), decisive=True),)
+    assert looks(much, WELL, much, much) == [[], [], [], ["brick-2"]]
+
+
+def test_who_is_one_group_short_within_the_window_leans() -> None:
+    machine = verdicts()
+    machine.look({"brick-2": ODD, "brick-3": ODD}, crowd(6))
+    flags = machine.look({"brick-2": (anomaly("queue_s"),), "brick-3": ODD}, crowd(6))
+    assert flags.leaning == {"brick-2"}
 
 
 def test_next_life_begins_with_a_clean_slate() -> None:
