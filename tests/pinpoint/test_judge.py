@@ -18,7 +18,9 @@ from bus.config_shape import PinpointConfig
 from bus.messages import PeerSeen
 from pinpoint.judge import COMPONENTS_MAX, Judge, Judgement
 from pinpoint.samples import Demand, Sample, StubSaw, Tick
+from tests.pinpoint import herd as herds
 from tests.pinpoint.crowd import CALM, SICK, Herd, brick, with_samples
+from tests.pinpoint.herd import MB
 
 NEEDED = {"brick": 3}
 DETECTED_S_MAX = 7
@@ -137,6 +139,92 @@ def test_tick_of_ten_thousand_samples_is_bounded_and_counted() -> None:
     last = [machine.tick(tick) for tick in ticks][-1]
     assert last.withheld == Counter({"crowded": 10_000 - COMPONENTS_MAX})
     assert last.judged == COMPONENTS_MAX
+
+
+# Who is well, and looks odd; who is sick, and looks well.
+
+
+def test_slow_machine_is_not_taken_for_so_many_sick_bricks() -> None:
+    herd, machine = Herd(12, 3), judge()
+    slow = dict.fromkeys(["brick-1", "brick-2", "brick-3"], SICK)
+    judgements = []
+    for _ in range(60):
+        tick = herd.tick(slow)
+        there = [msgspec.structs.replace(each, node="n3") for each in tick.samples[:3]]
+        judgements.append(machine.tick(with_samples(tick, [*there, *tick.samples[3:]])))
+    assert condemned(iter(judgements)) == []
+    assert sum((judged.withheld for judged in judgements), Counter())["node"] > 0
+
+
+def test_restart_of_one_of_two_that_are_slow_does_not_condemn_the_other() -> None:
+    herd, machine = Herd(6, 1), judge()
+    found = []
+    for second in range(200):
+        if second == 80:
+            herd.restart("brick-1")
+        tick = herd.tick({"brick-1": SICK, "brick-2": SICK} if second > 40 else None)
+        found += machine.tick(tick).condemned
+    assert found == []
+
+
+def test_hot_brick_is_busy_and_lets_wait_and_is_well() -> None:
+    herd, machine = Herd(6, 1), judge()
+    hot = {"answered_per_s": 2.0, "busy_ratio": 5.0, "queue_s": 20.0}
+    judgements = [machine.tick(herd.tick({"brick-2": hot})) for _ in range(60)]
+    assert condemned(iter(judgements)) == []
+    assert sum((judged.withheld for judged in judgements), Counter())["hot"] > 0
+
+
+@pytest.mark.parametrize("liar", ["the sick one", "two others"])
+def test_age_that_is_told_wrong_saves_nobody(liar: str) -> None:
+    herd, machine = Herd(9, 2), judge()
+    young = {"brick-2"} if liar == "the sick one" else {"brick-8", "brick-9"}
+    judgements = []
+    for second in range(60):
+        tick = herd.tick({"brick-2": SICK} if second > 30 else None)
+        told = [
+            msgspec.structs.replace(each, age_s=1.0 if each.id in young else each.age_s)
+            for each in tick.samples
+        ]
+        judgements.append(machine.tick(with_samples(tick, told)))
+    assert {each for _, each in condemned(iter(judgements))} == {"brick-2"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leak", [1 * MB, 2 * MB])
+def test_slow_leak_is_condemned_before_it_hurts(leak: float) -> None:
+    herd = herds.Herd(1, trouble={2: herds.Trouble(since=30, leak=leak)})
+    machine = judge()
+    found = condemned(machine.tick(herd.tick()) for _ in range(280))
+    assert {each for _, each in found} == {"brick-2"}
+    assert (found[0][0] - 30) * leak < 256 * MB
+
+
+def test_task_of_its_own_ends_nobody_in_a_role_that_nobody_vouches_for() -> None:
+    machine = judge()
+    judgements = []
+    for second in range(60):
+        reports = [brick(number, role="report", statistics=idle()) for number in (1, 3)]
+        loads = {
+            **idle(),
+            "rss_bytes": (60 + 40 * second) * MB,
+            "minor_faults_per_s": 10_000.0,
+            "loop_lag_s": 1.5,
+            "failed_per_s": 90.0,
+        }
+        samples = [*reports, brick(2, role="report", statistics=loads)]
+        judgements.append(machine.tick(Tick(float(second), samples, [], CALM, blind=False)))
+    assert condemned(iter(judgements)) == []
+    assert {each.withheld for judged in judgements for each in judged.would} == {"unknown"}
+
+
+def idle() -> dict[str, float]:
+    return {
+        "rss_bytes": 60 * MB,
+        "minor_faults_per_s": 5.0,
+        "loop_lag_s": 0.002,
+        "failed_per_s": 0.0,
+    }
 
 
 def test_id_that_comes_twice_in_a_tick_is_one_component() -> None:
