@@ -2,6 +2,9 @@
 
 Everything published goes to every hub, and so arrives once from each; it is handed on once.
 News is soft state: what no hub carries is lost, and the next beacon makes up for it.
+
+What always holds:
+  N1  A listener that raises keeps no other of its topic from hearing; the pump hears of it after.
 """
 
 from collections.abc import Callable
@@ -79,5 +82,11 @@ class News:
         except RemoteProtocolError:
             self._pump.traffic.malformed += 1
             return
+        failed: Exception | None = None
         for heard in listening.heard:
-            heard(header, message)
+            try:
+                heard(header, message)
+            except Exception as error:  # noqa: BLE001 (N1: told when all have heard it)
+                failed = failed or error
+        if failed is not None:
+            raise failed

@@ -18,7 +18,8 @@ What always holds:
       `CLIP`: of three or more a minority that lies condemns nobody and saves nobody; of two, one
       does not condemn alone.
   O2  Impossible numbers are dropped, and counted.
-  O3  Bounded: `ASKERS_MAX` askers, `TOLD_MAX` lines a tick, and only about components there are.
+  O3  Bounded: `ASKERS_MAX` askers, of each `TOLD_MAX` lines a tick, and only about components there
+      are. Who tells more silences nobody else.
 """
 
 from collections import Counter
@@ -28,7 +29,13 @@ from typing import NamedTuple
 
 from bus.messages import PeerSeen
 from pinpoint.catalogue import Judged
-from pinpoint.deviation import THRESHOLD, Reference, is_sound, median_of, reference
+from pinpoint.deviation import (
+    THRESHOLD,
+    Reference,
+    is_sound,
+    median_of,
+    reference,
+)
 from pinpoint.samples import StubSaw
 
 WINDOW = 2
@@ -37,10 +44,11 @@ HELD_TICKS = 5
 PRIOR = 10.0
 ANSWERED_MIN = 5
 ASKERS_MAX = 256
-TOLD_MAX = 16_384
+TOLD_MAX = 1024
 PERIOD_S_MIN, PERIOD_S_MAX = 0.05, 60.0
 ROOM_MIN = 0.01  # A limiter has room for one, always.
 COUNT_MAX = 1_000_000_000
+NAME_MAX = 200
 
 
 class Seen(NamedTuple):
@@ -111,26 +119,40 @@ class Outside:
     ) -> None:
         """All that was told since the last tick; `incarnations` of all that are there."""
         self._tick += 1
-        told = 0
+        told: Counter[str] = Counter()
         for each in saw:
-            told += len(each.seen)
-            if told > TOLD_MAX or (
-                each.asker not in self._askers and len(self._askers) >= ASKERS_MAX
-            ):
+            rows = each.seen[: max(TOLD_MAX - told[each.asker], 0)]
+            told[each.asker] += len(each.seen)
+            if len(rows) < len(each.seen):
                 unsaid["too much told"] += 1  # O3
-                continue
-            about = self._askers.setdefault(each.asker, {})
-            for seen in each.seen:
-                if incarnations.get(seen.id) != seen.incarnation:
-                    unsaid["another life"] += 1
-                elif not (_is_sound(seen) and PERIOD_S_MIN <= each.period_s <= PERIOD_S_MAX):
-                    unsaid["not finite"] += 1  # O2
-                else:
-                    known = about.get(seen.id)
-                    if known is None or known.incarnation != seen.incarnation:
-                        known = about[seen.id] = _Known(seen.incarnation)
-                    known.add(seen, each.period_s, self._tick)
+            self._hear(each, rows, incarnations, unsaid)
         self._forget(incarnations)
+
+    def _hear(
+        self,
+        told: StubSaw,
+        rows: Iterable[PeerSeen],
+        incarnations: Mapping[str, int],
+        unsaid: Counter[str],
+    ) -> None:
+        sound = is_sound_telling(told.role, told.period_s)
+        about = self._askers.get(told.asker)
+        for seen in rows:
+            if incarnations.get(seen.id) != seen.incarnation:
+                unsaid["another life"] += 1
+                continue
+            if not (sound and is_sound_row(seen)):
+                unsaid["not finite"] += 1  # O2
+                continue
+            if about is None:
+                if len(self._askers) >= ASKERS_MAX:
+                    unsaid["too much told"] += 1  # O3
+                    return
+                about = self._askers[told.asker] = {}
+            known = about.get(seen.id)
+            if known is None or known.incarnation != seen.incarnation:
+                known = about[seen.id] = _Known(seen.incarnation)
+            known.add(seen, told.period_s, self._tick)
 
     def _forget(self, incarnations: Mapping[str, int]) -> None:
         oldest = self._tick - HELD_TICKS
@@ -196,12 +218,18 @@ def _agreed(judged: Judged, views: list[_View], component_id: str) -> Seen | Non
     return Seen(component_id, values[component_id], against)
 
 
-def _is_sound(seen: PeerSeen) -> bool:
+def is_sound_telling(role: str, period_s: float) -> bool:
+    return len(role) <= NAME_MAX and PERIOD_S_MIN <= period_s <= PERIOD_S_MAX
+
+
+def is_sound_row(seen: PeerSeen) -> bool:
+    """Whether that can be, of whomever."""
     counts = seen.asked, seen.answered, seen.refused, seen.silent
     return (
         all(0 <= count <= COUNT_MAX for count in counts)
         and is_sound(seen.wait_s)
-        and seen.room >= 0  # Which a NaN is not, and an infinity is.
+        and is_sound(seen.room)
+        and len(seen.id) <= NAME_MAX
     )
 
 

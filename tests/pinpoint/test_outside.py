@@ -119,6 +119,7 @@ def test_numbers_that_cannot_be_are_dropped_and_counted() -> None:
         PeerSeen("brick-4", 1, 5, 5, 0, 0, math.inf, 1.0),
         PeerSeen("brick-5", 1, 5, 5, 0, 0, 0.0, math.nan),
         PeerSeen("brick-6", 1, 5, 5, 0, 0, 0.0, -1.0),
+        PeerSeen("brick-6", 1, 5, 5, 0, 0, 0.0, math.inf),
     ]
     told = after(
         [
@@ -127,7 +128,7 @@ def test_numbers_that_cannot_be_are_dropped_and_counted() -> None:
         ],
         unsaid=unsaid,
     )
-    assert unsaid == Counter({"not finite": 7})
+    assert unsaid == Counter({"not finite": 8})
     assert list(told.told_of(LIVES.keys())) == []
 
 
@@ -143,6 +144,18 @@ def test_a_crowd_of_askers_is_bounded() -> None:
     crowd = [StubSaw(f"web-{n}", "brick", 1.0, [well("brick-1")]) for n in range(ASKERS_MAX + 3)]
     told = after(crowd, unsaid=unsaid)
     assert (len(told.told_of(LIVES.keys())), unsaid) == (ASKERS_MAX, Counter({"too much told": 3}))
+
+
+@pytest.mark.parametrize("row", [well("brick-1"), PeerSeen("nobody", 1, 1, 1, 0, 0, 0.001, 1.0)])
+@pytest.mark.parametrize("tellings", [1, 19])
+def test_who_tells_too_much_silences_nobody_else(row: PeerSeen, tellings: int) -> None:
+    unsaid: Counter[str] = Counter()
+    loud = [StubSaw("web-0", "brick", 1.0, [row] * 18_000)] * tellings
+    told = after(
+        [*loud, *(saw(n, {"brick-2": losing("brick-2")}) for n in (1, 2, 3))], unsaid=unsaid
+    )
+    assert [seen(judged, told) for judged in (SILENT, ROOM, WORK)] == [["brick-2"]] * 3
+    assert unsaid["too much told"] == tellings
 
 
 lines = st.builds(

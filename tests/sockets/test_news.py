@@ -74,6 +74,22 @@ def test_own_news_is_heard_as_well(one_hub: Scene) -> None:
     assert one_hub.publisher.heard == notes(1, 5)
 
 
+def test_listener_that_raises_keeps_no_other_from_hearing(one_hub: Scene) -> None:
+    heard: list[int] = []
+    failed = one_hub.listener.pump.traffic.failed
+
+    def fail(header: News, note: Note) -> None:
+        raise ValueError(f"cannot bear {note.number}")
+
+    one_hub.listener.news.subscribe(TOPIC, Note, fail)
+    one_hub.listener.news.subscribe(TOPIC, Note, lambda _, note: heard.append(note.number))
+    one_hub.publisher.publish(7)
+    one_hub.publisher.publish(8)
+    until(lambda: heard[-2:] == [7, 8], PATIENCE_S, "both notes, by the one that came last")
+    assert one_hub.listener.heard == [*notes(1, 7), *notes(1, 8)]
+    assert one_hub.listener.pump.traffic.failed == failed + len(heard)
+
+
 def test_nothing_is_lost_when_one_of_two_hubs_dies_while_we_publish(two_hubs: Scene) -> None:
     for number in range(600):
         two_hubs.publisher.publish(number)
