@@ -19,6 +19,8 @@ What always holds:
   C2  Nothing is done to a program that merely links the cluster, nor to anybody else's process.
   C3  What can heal does so after `for_s`, on `close`, or when this process ends, however it ends:
       a guard outside of it sees to that, and knows how before the fault begins.
+  C4  Who is stopped or cannot write already is refused, for the end of one of two such faults would
+      be that of both, or of none.
 """
 
 import itertools
@@ -37,6 +39,7 @@ from roles.chaos_guard import Undo
 from roles.chaos_injected import Injected, Injector, Told, all_of
 from roles.chaos_processes import (
     Found,
+    check_goes_on,
     file_limits,
     find,
     is_running,
@@ -105,7 +108,7 @@ class Chaos:
     def hang(self, *ids: str, for_s: float = FOR_S) -> Injected:
         """SIGSTOP, and SIGCONT at the end: it is there, and does nothing."""
         processes = self._processes(ids)
-        undo = [_continue(process) for process in processes]
+        undo = [_to_continue(process) for process in processes]
 
         def begin() -> None:
             for process in processes:
@@ -144,9 +147,7 @@ class Chaos:
         if others:
             raise ConfigError(f"{others[0]} has no store; that is a matter of lease managers")
         processes = self._processes(ids)
-        undo: list[Undo] = [
-            ["limit", process.pid, process.started, *file_limits(process)] for process in processes
-        ]
+        undo = [_to_write(process) for process in processes]
 
         def begin() -> None:
             for process in processes:
@@ -180,7 +181,7 @@ class Chaos:
                 send(agent, signal.SIGKILL)
             wait_gone(agents)
 
-        undo = [_continue(watchdog) for watchdog in stopped]
+        undo = [_to_continue(watchdog) for watchdog in stopped]
         return self._injector.outside(Injected("node", nodes, "gone", for_s), undo, begin)
 
     def packets(self, *nodes: str, for_s: float = FOR_S, share: float = LOST_SHARE) -> Injected:
@@ -273,7 +274,8 @@ class Chaos:
             if component_id not in found:  # C2
                 raise NotReady(
                     f"{component_id} is no process that the agents of {self.config.source} run on "
-                    f"this machine; there are {', '.join(sorted(found)) or 'none'}"
+                    "this machine, as far as this user sees; there are "
+                    f"{', '.join(sorted(found)) or 'none'}"
                 )
         return [found[component_id] for component_id in dict.fromkeys(ids)]
 
@@ -302,5 +304,13 @@ class Chaos:
         return self._injector.outside(injected, undo, begin)
 
 
-def _continue(process: Found) -> Undo:
+def _to_continue(process: Found) -> Undo:
+    check_goes_on(process)  # C4
     return ["continue", process.pid, process.started]
+
+
+def _to_write(process: Found) -> Undo:
+    soft, hard = file_limits(process)
+    if soft == 0:  # C4
+        raise NotReady(f"{process.life.id} cannot write as it is; wait until that fault is over")
+    return ["limit", process.pid, process.started, soft, hard]

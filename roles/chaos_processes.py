@@ -20,6 +20,7 @@ from bus.clock import now
 from bus.config import Config
 from bus.errors import NotReady
 from bus.parent import PARENT
+from roles.chaos_files import is_same_file
 from roles.chaos_guard import started
 from roles.chaos_targets import Life, life_of
 
@@ -97,6 +98,12 @@ def stop(process: Found) -> None:
         if now() >= deadline:
             raise NotReady(f"{process.life.id} did not stop within {STOP_S_MAX:g} s")
         gevent.sleep(_LOOK_S)
+
+
+def check_goes_on(process: Found) -> None:
+    """Raises `NotReady` if somebody has stopped it."""
+    if _stat(process.pid)[0] in ("T", "t"):
+        raise NotReady(f"{process.life.id} is stopped as it is; wait until that fault is over")
 
 
 def wait_gone(processes: Iterable[Found]) -> None:
@@ -181,9 +188,9 @@ def _look(pid: int, config: Config) -> Found | None:
         return None
 
     def same(path: str) -> bool:
-        return os.path.realpath(path) == os.path.realpath(config.source)
+        return is_same_file(pid, path, config.source)
 
-    life = life_of([word.decode(errors="replace") for word in words], config, same)
+    life = life_of([os.fsdecode(word) for word in words], config, same)
     if life is None or begun == 0 or started(pid) != begun:
         return None
     process = Found(life, pid, begun)

@@ -27,9 +27,10 @@ MAY_IMPORT = {
 SHELLS = {
     "bus": """agents cli client clock config descriptors fault_shell keys loop_meter member metrics news
         parent peer_watch pump role_process server shared_file vitals""",
-    "roles": """agent_process brick brick_roll chaos chaos_filters chaos_guard chaos_injected
-        chaos_inside chaos_keeper chaos_processes cluster fence_redis fence_sql hand_over_file
-        hosts hosts_up hub hub_ports hub_watch incarnations inquiry invoke key_ring_file
+    "roles": """agent_process brick brick_roll chaos chaos_files chaos_filters chaos_guard
+        chaos_injected chaos_inside chaos_keeper chaos_processes cluster fence_redis fence_sql
+        hand_over_file hosts hosts_up hub hub_ports hub_watch incarnations inquiry invoke
+        key_ring_file
         lease_inquiry lease_session lookup manager_process manager_store node node_vitals observer
         output owner process process_control rejuvenator seen_news session_django session_flask
         session_keeper session_request session_wsgi store_etcd store_sqlite stub testing view

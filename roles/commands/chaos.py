@@ -154,10 +154,7 @@ def _seed(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     width = max(map(len, VERBS))
-    verbs = "\n".join(
-        f"  {verb:<{width}}  {what}"
-        for verb, (what, _) in VERBS.items()
-    )
+    verbs = "\n".join(f"  {verb:<{width}}  {what}" for verb, (what, _) in VERBS.items())
     parser = argparse.ArgumentParser(
         prog="softstate chaos",
         description=f"{__doc__}\nOnly processes of a cluster whose configuration says "
