@@ -36,6 +36,12 @@ DATA_INCARNATION = "data_incarnation"
 DRAINING = "draining"
 """The statistic of a brick that takes on nothing new, and serves those who have a copy there."""
 
+PASSED_S = 0.002
+"""What a brick is asked in that order it answers in that order; this much may be chance."""
+
+LOSSY_S = 1.0
+"""A brick that lost something is taken to lose more for so long."""
+
 Fate = Literal["here", "away", "gone"]
 
 
@@ -51,8 +57,10 @@ class Brick:
         "is_draining",
         "is_suspect",
         "limiter",
+        "lossy_until",
         "node",
         "number",
+        "passed_at",
         "sighting",
         "tried_at",
         "unheard_since",
@@ -71,6 +79,9 @@ class Brick:
         self.is_suspect = False
         self.is_draining = False
         self.full_until = 0.0
+        self.passed_at = -inf
+        """When the latest was asked of what it has answered, that came before nothing else."""
+        self.lossy_until = -inf
         self.tried_at = -inf
         """When it was last asked, or found silent."""
         self.unheard_since = inf
@@ -93,10 +104,21 @@ class Brick:
         """It has answered or refused, and that is in flight no longer."""
         self.unheard_since = now if self.limiter.in_flight else inf
 
+    def has_lost(self, asked_at: float, now: float) -> bool:
+        """Whether what it was asked then, and has not answered, came to nothing: it has answered
+        what it was asked later. It is not slow, and does not hang, but loses what it gets or
+        sends, and for a while its silence tells nothing."""
+        if self.passed_at > asked_at + PASSED_S:
+            self.lossy_until = now + LOSSY_S
+        return now < self.lossy_until
+
     def is_stuck(self, quiet_s: float, now: float) -> bool:
         """Whether all that it may have is in flight, and nothing came of it for so long, or of its
-        beacons: it is not slow, which its limiter would tell, but hangs or is dead."""
-        return not self.has_room and (self.is_suspect or now > self.unheard_since + quiet_s)
+        beacons, or it loses things: it is not slow, which its limiter would tell, but hangs or is
+        dead."""
+        if self.has_room:
+            return False
+        return self.is_suspect or now < self.lossy_until or now > self.unheard_since + quiet_s
 
 
 class BrickView:

@@ -143,6 +143,8 @@ class SessionRequest(FanOut[SessionAnswer]):
             brick.limiter.release("answered", outcome.queued_s, heard_at)
             is_spare = self._spare and brick in self._spare
             brick.sighting.answer(heard_at - (self._spare_at if is_spare else self._sent_at))
+            if not is_spare and self._sent[2] <= 0 and self._sent_at > brick.passed_at:
+                brick.passed_at = self._sent_at
         elif is_full(outcome):
             brick.limiter.release("answered", 0.0, heard_at)  # It has time, and no memory.
             brick.sighting.refused += 1
@@ -181,12 +183,23 @@ class SessionRequest(FanOut[SessionAnswer]):
 
     def _reach(self, stage: Stage, at: float) -> None:
         tally = self._tally
-        if isinstance(tally, WriteTally):
-            heard_after = at - self._half_s
-            silent = self._asked.values()
-            tally.reach(stage, [each for each in silent if each.unheard_since > heard_after])
-        else:
+        if not isinstance(tally, WriteTally):
             tally.stage = stage
+            return
+        heard_after = at - self._half_s
+        lost = [brick for brick in self._asked.values() if self._has_lost(brick, at)]
+        awake = [
+            brick
+            for brick in self._asked.values()
+            if brick.unheard_since > heard_after and brick not in lost
+        ]
+        tally.reach(stage, awake, lost)
+
+    def _has_lost(self, brick: Brick, at: float) -> bool:
+        """What comes in order is answered in order, but for what has a greater priority."""
+        is_spare = self._spare and brick in self._spare
+        asked_at = self._spare_at if is_spare else self._sent_at
+        return self._sent[2] >= 0 and brick.has_lost(asked_at, at)
 
     def closed(self) -> None:
         self._is_ended = not self._is_settled

@@ -10,10 +10,10 @@ What always holds:
       them. The first two live bricks of a cookie are its *arbiters*. A brick takes one of the two
       writes, and the other conflicts; each waits for both arbiters, so one that dies, hangs, is
       thought dead, or hands over leaves the other to tell. An arbiter too busy to take it, or
-      that seems to hang, counts as none; but then the write is not done without the word of the
-      other, however long that takes, nor if the first is too busy. So that all cookies of a
-      version have the same arbiters, they name bricks in the order of the cookie before them, and
-      what is found to be newer is stored there before it is handed out.
+      that seems to hang or to lose it, counts as none; but then the write is not done without the
+      word of the other, however long that takes, nor if the first is too busy. So that all
+      cookies of a version have the same arbiters, they name bricks in the order of the cookie
+      before them, and what is found to be newer is stored there before it is handed out.
   T3  A value counts only if it is what was written: by its checksum, and by the cookie's if it is
       of the cookie's version. A newer version is better than none.
 """
@@ -141,10 +141,13 @@ class WriteTally:
         else:
             self.conflict = brick, answer
 
-    def reach(self, stage: Stage, awake: Collection[Brick]) -> None:
+    def reach(self, stage: Stage, awake: Collection[Brick], lost: Collection[Brick] = ()) -> None:
         """Half of the time is over, or all. `awake`: who is silent, but has answered others: it
-        does not hang, so its word is waited for, and the first one's is indispensable (T2)."""
+        does not hang, so its word is waited for, and the first one's is indispensable (T2).
+        `lost`: who is silent, and has answered later ones: nothing will come of this any more."""
         self.stage = stage
+        if len(self._arbiters) > 1 and any(brick in self._arbiters for brick in lost):
+            self._needs_word = True
         self._awake = [brick for brick in self._arbiters if brick in awake]
 
     def _leave_out(self, arbiter: Brick, refused: Refused) -> None:

@@ -153,6 +153,20 @@ def test_a_brick_hangs_that_has_all_it_may_have_and_says_nothing() -> None:
     assert brick.is_stuck(0.03, 100.08)
 
 
+def test_a_brick_that_answers_what_it_was_asked_later_has_lost_the_former() -> None:
+    brick = filled(100.0)
+    brick.passed_at = 100.001
+    assert not brick.has_lost(100.0, 100.01), "at the same time, as good as"
+    assert not brick.is_stuck(0.03, 100.01)
+    brick.passed_at = 100.01
+    assert brick.has_lost(100.0, 100.02)
+    assert brick.is_stuck(0.03, 100.02), "for it may lose more"
+    assert brick.has_lost(100.015, 101.0), "for a while its silence tells nothing"
+    assert not brick.has_lost(100.02, 101.03)
+    brick.limiter.release("answered", 0.0, 100.9)
+    assert not brick.is_stuck(0.03, 100.9), "it has room"
+
+
 def test_a_brick_that_was_not_asked_for_long_does_not_hang_for_that() -> None:
     brick = filled(100.0)
     while brick.limiter.in_flight:

@@ -191,6 +191,29 @@ def test_an_arbiter_that_is_silent_but_answers_others_is_waited_for() -> None:  
     assert hung.is_met
 
 
+def test_an_arbiter_that_lost_it_is_not_waited_for_but_then_the_other_must_have_it() -> None:  # T2
+    tally = write(A, B)
+    add(tally, B, STORED)
+    add(tally, C, STORED)
+    tally.reach(Stage.HALF, [], [A])
+    assert tally.is_settled
+    assert tally.is_met
+    without = write(A, B)
+    without.awaited = 4
+    add(without, C, STORED)
+    add(without, D, STORED)
+    without.reach(Stage.HALF, [], [A])
+    assert not without.is_met
+    assert not without.is_settled
+    assert add(without, B, STORED)
+    assert without.is_met
+    alone = write(A)
+    add(alone, B, STORED)
+    add(alone, C, STORED)
+    alone.reach(Stage.HALF, [], [A])
+    assert alone.is_met, "as if it hung: there is no other"
+
+
 def test_who_is_left_when_one_was_left_out_must_have_it() -> None:  # T2
     tally = WriteTally(Quorum(2), "stored", arbiters=[B], needs_word=True)
     tally.awaited, tally.stage = 3, Stage.HALF

@@ -33,6 +33,7 @@ from bus.messages import Refused
 from roles import Cluster, Session, Stub
 from roles.admission import LEVELS, Admission
 from roles.brick_view import Brick
+from roles.chaos import Chaos
 from roles.cookie import UNSURE, Cookie, encode
 from roles.key_ring_file import KeyRingFile, rotate_file
 from roles.session_keeper import Keeper
@@ -590,6 +591,25 @@ def test_one_brick_may_hang_and_no_request_fails() -> None:
             assert found.value == VALUE
             stub.write(key, VALUE * 2, ttl_s=TTL_S, cookie=found.cookie)
         local.resume("brick-1")
+        stub.close()
+
+
+def test_one_brick_may_lose_most_of_what_it_says_and_no_request_fails() -> None:
+    """It answers others all the time, so it is neither dead nor hung; yet nobody waits for it."""
+    settings = {"chaos": True}
+    with LocalCluster(nodes=2, bricks=4, preset="lan", heal=False, settings=settings) as local:
+        stub = Stub(local.cluster, timeout_ms=400)
+        crowd = [Users(stub, 10) for _ in range(4)]
+        crowd[0].go_on(2)
+        with Chaos(local.cluster, seed=1) as chaos:
+            drop = chaos.drop("brick-1", for_s=20.0)
+            for users in crowd:
+                users.go_on(15)
+            drop.heal()
+        for users in crowd:
+            users.end()
+        failures = [failure for users in crowd for failure in users.failures]
+        assert failures == []
         stub.close()
 
 
