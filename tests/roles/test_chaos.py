@@ -177,6 +177,34 @@ def test_hang_is_over_when_it_is_healed_or_chaos_is_closed(local: LocalCluster) 
     assert guards() == []
 
 
+def test_fault_that_is_shorter_than_its_beginning_is_over_all_the_same(
+    local: LocalCluster, chaos: Chaos
+) -> None:
+    victims = [process(local, each) for each in ("brick-1", "brick-2")]
+    chaos.hang("brick-1", "brick-2", for_s=0.0001).wait()
+    until(lambda: not any(map(is_stopped, victims)), PATIENCE_S, "going on")
+
+
+def test_same_fault_of_the_same_process_is_refused_until_it_is_over(  # C4
+    local: LocalCluster, chaos: Chaos, told: list[Record]
+) -> None:
+    first, second = (process(local, each) for each in ("brick-1", "brick-2"))
+    hung = chaos.hang("brick-1", for_s=1000)
+    with pytest.raises(NotReady, match="brick-1 is stopped as it is"):
+        chaos.hang("brick-2", "brick-1", for_s=0.01)
+    assert (is_stopped(first), is_stopped(second)) == (True, False)
+    hung.heal()
+    until(lambda: not is_stopped(first), PATIENCE_S, "going on")
+
+    before = file_limits(process(local, "manager-2"))
+    full = chaos.disk("manager-2", for_s=1000)
+    with pytest.raises(NotReady, match="manager-2 cannot write as it is"):
+        chaos.disk(for_s=0.01)
+    full.heal()
+    assert [file_limits(process(local, f"manager-{each}")) for each in (1, 2)] == [before, before]
+    assert [each.verb for each in told] == ["hang", "hang", "disk", "disk"]
+
+
 def test_hung_process_goes_on_when_the_command_is_killed(local: LocalCluster) -> None:
     victim = process(local, "brick-2")
     command = subprocess.Popen(
@@ -204,7 +232,7 @@ def test_image_with_flipped_bits_ends(local: LocalCluster, bricks: RawBricks, ch
     bring_back(bricks, local, "brick-2", before)
 
 
-def test_full_disk_costs_the_lead_and_is_over_at_its_time(
+def test_full_disk_costs_the_lead_and_is_over_when_it_is_healed(
     local: LocalCluster, bricks: RawBricks, chaos: Chaos
 ) -> None:
     ids = ("manager-1", "manager-2")
@@ -216,7 +244,7 @@ def test_full_disk_costs_the_lead_and_is_over_at_its_time(
     until(leading_term, PATIENCE_S, "a leader")
     term = leading_term()
     before = {each: file_limits(process(local, each)) for each in ids}
-    injected = chaos.disk(for_s=2.0)
+    injected = chaos.disk(for_s=1000)
     assert injected.targets == ids
     assert {file_limits(process(local, each))[0] for each in ids} == {0}
     full = "its disk fails or is full"
@@ -225,22 +253,24 @@ def test_full_disk_costs_the_lead_and_is_over_at_its_time(
         PATIENCE_S,
         "a manager that says so",
     )
-    injected.wait()
+    injected.heal()
     assert {each: file_limits(process(local, each)) for each in ids} == before
     until(lambda: leading_term() > term, PATIENCE_S, "a leader of a later term")
 
 
-def test_lost_node_is_gone_for_its_time_and_comes_back(
+def test_lost_node_is_gone_until_it_is_healed_and_comes_back(
     local: LocalCluster, bricks: RawBricks, chaos: Chaos
 ) -> None:
     before = bricks.peer("brick-2").incarnation
     on_node = {"node-2", "hub-2", "manager-2", "brick-2"}
     dog = watchdog_of(process(local, "node-2"))
     assert dog is not None
-    injected = chaos.node("n2", for_s=1.0)
+    injected = chaos.node("n2", for_s=1000)
     until(lambda: not on_node & find(local.cluster.config).keys(), PATIENCE_S, "all of it gone")
     assert is_stopped(dog)
-    injected.wait()
+    with pytest.raises(NotReady, match="the watchdog of node-1 is stopped as it is"):  # C4
+        chaos.node("n1")
+    injected.heal()
     until(lambda: on_node <= find(local.cluster.config).keys(), PATIENCE_S, "all of it back")
     bring_back(bricks, local, "brick-2", before)
     assert not has_happened(local, "exited", "brick-2", "SIGKILL"), "a dead node vouches for nobody"
