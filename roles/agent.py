@@ -4,13 +4,14 @@ A node agent starts what the configuration lists for its node. When something en
 and leaves the rest to whoever notices (peers, Pinpoint, a person): only its own hubs it starts
 again unasked, since without hubs nobody could ask. What somebody ended on purpose, and what
 failed again after each restart, it holds back from those who find it dead. The shell
-(`roles.node`) performs the actions in order, and tells what came of them with `started`,
-`failed` and `exited`. Holds are forgotten with the agent: its next life begins with the plan.
+(`roles.node`) performs the actions, and tells what came of them with `started`, `failed` and
+`exited`. Holds survive an agent that dies; one that ends in good order begins with the plan.
 
 What always holds:
   A1  An id has at most one process here: `Spawn` comes only when none runs, begins or ends.
   A2  The incarnation of a `Spawn` is greater than any the id is known to have had, and not
       less than the wall clock in milliseconds, so that it holds even where a store was lost.
+      No number of the far future is known: no later life could have a greater one.
   A3  What ended is started again unasked only if it is a hub planned for this node, `heal` is
       on, and nobody asked for its end; or once, when it was offline for `probation_s`.
   A4  Starts after unasked ends are spaced by `roles.restarts`; none is put off for ever.
@@ -18,20 +19,22 @@ What always holds:
   A6  News of a process that is not the id's present one changes nothing.
   A7  After `stop` nothing is started; what runs is asked to end and, `end_s_max` later, killed.
   A8  At most `processes_max` ids are kept.
-  A9  A restart is of one life: a later one that runs, begins or is due is left alone, so a restart
-      asked for twice, late, or by several is one restart.
+  A9  A restart is of one life: a later one that runs, begins or is due, here or on another node,
+      is left alone, so a restart asked for twice, late, or by several is one restart.
   A10 What is held is started for nobody but a person, until its time of probation. Hubs are
       never offline.
+  A11 What runs here, and in a later life on another node, is killed if it does not end by itself.
 """
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
 from bus.config_shape import HUB, NODE, Planned, RestartsConfig
+from bus.identity import BELIEVED_MAX, next_incarnation
 from bus.messages import Refused
 from bus.process_orders import Held
 from roles.agent_states import (
@@ -39,6 +42,7 @@ from roles.agent_states import (
     Disabled,
     Due,
     Ending,
+    Hold,
     How,
     Idle,
     Offline,
@@ -56,6 +60,8 @@ from roles.agent_states import (
 from roles.endings import spoken
 from roles.restart_budget import RestartBudget
 from roles.restarts import Restarts
+
+NAME_LENGTH_MAX = 100  # What is longer, is no id.
 
 _NUMBER = re.compile("[1-9][0-9]{0,8}")
 
@@ -97,16 +103,19 @@ class Agent:
         wall_ms: int,
         now: float,
         settle_s: float = 0.0,
+        holds: Iterable[Hold] = (),
     ) -> None:
         """`incarnations`: the last known of each id; `restarts`: how often this agent itself was
         started again, and with it all of its children; `wall_ms`: the wall clock at `now`;
-        `settle_s`: how long at most to wait for news of what may live elsewhere."""
+        `settle_s`: how long at most to wait for news of what may live elsewhere; `holds`: what
+        the agent before held when it died."""
         self._roles = config.roles - {NODE}  # An agent is started by its watchdog.
         self._config = config
         self._incarnations = dict(incarnations)
         self._wall_ms = wall_ms
         self._began_at = now
         self._stopping = False
+        self._elsewhere: Mapping[str, int] = {}
         # Hubs first: everything else looks for them.
         ordered = sorted(planned, key=lambda component: component.role != HUB)
         self._children: dict[str, _Child] = {}
@@ -115,6 +124,8 @@ class Agent:
             state = Due(now) if at_once else Waiting(now + settle_s)
             budget = RestartBudget(config.restarts)
             self._children[each.id] = _Child(each.role, state, budget, restarts - 1, planned=True)
+        for hold in holds:
+            self._hold_again(hold, now)
 
     @property
     def incarnations(self) -> Mapping[str, int]:
@@ -146,6 +157,41 @@ class Agent:
                     pass
         return held
 
+    def holds(self) -> list[Hold]:
+        """The same for the agent's next life, should this one die: it changes only when what is
+        held does."""
+        holds = []
+        for component_id, child in self._children.items():
+            match child.state:
+                case Disabled(since):
+                    holds.append(Hold(component_id, "disabled", self._at_ms(since)))
+                case Ending(kill_at=kill_at, then="stay") if not self._stopping:
+                    since = kill_at - self._config.end_s_max
+                    holds.append(Hold(component_id, "disabled", self._at_ms(since)))
+                case Offline(since, reason, try_at):
+                    times = self._at_ms(since), reason, self._at_ms(try_at)
+                    holds.append(Hold(component_id, "offline", *times))
+                case _:
+                    pass
+        return holds
+
+    def _at_ms(self, at: float) -> int:
+        return self._wall_ms + int((at - self._began_at) * 1000)
+
+    def _hold_again(self, hold: Hold, now: float) -> None:
+        child = self._children.get(hold.id) or self._adopt(hold.id)
+        if isinstance(child, Refused):
+            return  # A role that is no longer known.
+        # The wall clock may have been set meanwhile: nothing is held for longer than it was to be.
+        since = now - max(0, self._wall_ms - hold.since_ms) / 1000
+        if hold.why == "disabled":
+            child.state = Disabled(since)
+        elif child.role != HUB:  # A10
+            left_s = max(0, hold.try_at_ms - self._wall_ms) / 1000
+            try_at = now + min(left_s, self._config.restarts.probation_s)
+            child.state = Offline(since, hold.reason, try_at)
+            child.budget.failed = self._config.restarts.offline_after
+
     @property
     def wake_at(self) -> float:
         return min((_due_at(child.state) for child in self._children.values()), default=math.inf)
@@ -169,12 +215,22 @@ class Agent:
                     pass
         return actions
 
-    def elsewhere(self, component_ids: Collection[str]) -> None:
-        """These are live on other nodes: none of our business any more, if none runs here."""
-        for component_id in component_ids:
+    def elsewhere(self, lives: Mapping[str, int], now: float) -> None:
+        """These live on other nodes, in these incarnations: none of our business any more."""
+        self._elsewhere = lives
+        for component_id, incarnation in lives.items():
             child = self._children.get(component_id)
-            if child is not None and isinstance(child.state, Waiting | Disabled | Offline):
-                child.state = Idle()
+            match child and child.state:
+                case Waiting() | Disabled() | Offline():
+                    assert child is not None
+                    child.state = Idle()
+                case Running(pid, ours) if ours < incarnation:
+                    assert child is not None
+                    # Unless it hangs, it hears of the other as well, and resigns.
+                    kill_at = now + self._config.end_s_max
+                    child.state = Ending(pid, ours, kill_at, "yield")  # A11
+                case _:
+                    pass
 
     def settled(self, now: float) -> None:
         """Whoever lives elsewhere has been heard: no reason to wait any longer."""
@@ -211,13 +267,16 @@ class Agent:
         self, component_id: str, incarnation: int, cause: str, now: float, *, seen: int = 0
     ) -> list[Action] | Refused:
         """Somebody found that life of `id` dead, hung or sick."""
-        child = self._child(component_id, max(seen, incarnation))
+        incarnation = _believed(incarnation)
+        child = self._child(component_id, max(_believed(seen), incarnation))
         if isinstance(child, Refused):
             return child
         why_not = _held_back(component_id, child.state)
         if why_not:
             return Refused("failed", why_not)  # A10
         match child.state:
+            case Idle() if self._elsewhere.get(component_id, 0) > incarnation:
+                return []  # A9
             case Idle():
                 child.state = Due(now + child.intensity.delay_s(now), again=True)  # A4
                 return [Tell("restarted", component_id, cause), *self.advance(now)]
@@ -294,6 +353,8 @@ class Agent:
         reason = spoken(code)
         told = self._after_end(component_id, child, reason, now)
         said = f"{reason}, as asked" if asked else reason
+        if then == "yield":
+            said += "; a later life of it is on another node"
         report = Report(component_id, incarnation, pid, code, said, asked)  # A5
         return [report, *told, *self.advance(now)]
 
@@ -303,6 +364,9 @@ class Agent:
             case Ending(then="stay" | "start" as then):
                 child.budget.ended_as_asked()
                 child.state = Disabled(now) if then == "stay" else Due(now)
+            case Ending(then="yield"):
+                child.budget.ended_as_asked()
+                child.state = Idle()
             case _:
                 found_sick = isinstance(state, Ending)
                 at = child.intensity.ended(now)  # A4
@@ -344,8 +408,8 @@ class Agent:
 
     def _spawn(self, component_id: str, child: _Child, now: float, *, again: bool) -> Spawn:
         assert not self._stopping
-        wall_ms = self._wall_ms + int((now - self._began_at) * 1000)
-        incarnation = max(self._incarnations.get(component_id, 0) + 1, wall_ms)  # A2
+        known = self._incarnations.get(component_id, 0)
+        incarnation = next_incarnation(known, self._at_ms(now))  # A2
         self._incarnations[component_id] = incarnation
         child.restarts += 1
         child.budget.began(now, restart=again)
@@ -374,17 +438,16 @@ class Agent:
             return Refused("busy", "this node is ending")
         child = self._children.get(component_id) or self._adopt(component_id)
         if not isinstance(child, Refused):
-            self._incarnations[component_id] = max(self._incarnations.get(component_id, 0), seen)
+            known = self._incarnations.get(component_id, 0)
+            self._incarnations[component_id] = max(known, _believed(seen))  # A2
         return child
 
     def _adopt(self, component_id: str) -> _Child | Refused:
         """An id that another node's plan has, or none: any node may run it if it knows the role."""
         role, _, number = component_id.rpartition("-")
         if role not in self._roles or not _NUMBER.fullmatch(number):
-            known = ", ".join(sorted(self._roles))
-            return Refused(
-                "unknown", f'"{component_id}" is no role-n of a role known here ({known})'
-            )
+            known, name = ", ".join(sorted(self._roles)), component_id[:NAME_LENGTH_MAX]
+            return Refused("unknown", f'"{name}" is no role-n of a role known here ({known})')
         if role == HUB:
             return Refused("unknown", f"{component_id} is at an address of another node")
         if len(self._children) >= self._config.processes_max and not self._forget_one():  # A8
@@ -412,6 +475,11 @@ def _due_at(state: State) -> float:
             return math.inf
 
 
+def _believed(incarnation: int) -> int:
+    """What somebody says was an incarnation, if it can have been one."""
+    return incarnation if incarnation <= BELIEVED_MAX else 0
+
+
 def _held_back(component_id: str, state: State) -> str:
     """Why it is restarted for nobody who finds it dead; empty if it is."""
     match state:
@@ -426,4 +494,5 @@ def _held_back(component_id: str, state: State) -> str:
 
 
 def _no_such(component_id: str) -> Refused:
-    return Refused("unknown", f"{component_id} does not run on this node")
+    name = component_id[:NAME_LENGTH_MAX]
+    return Refused("unknown", f"{name} does not run on this node")

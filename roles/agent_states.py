@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 SignalName = Literal["term", "kill", "stop", "continue"]
 How = Literal["term", "kill"]
 
@@ -89,9 +91,9 @@ class Running:
     incarnation: int
 
 
-Then = Literal["stay", "start", "restart"]
+Then = Literal["stay", "start", "restart", "yield"]
 """What follows an end that was asked for: nothing; a start, as a person wants; a restart, as it
-was found hung or sick."""
+was found hung or sick; or nothing here, as a later life of it is on another node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +123,16 @@ class Offline:
 
 
 State = Idle | Waiting | Due | Spawning | Running | Ending | Disabled | Offline
+
+
+# What survives the agent.
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Why one id is not run, for the agent's next life. By the wall clock, as no other survives."""
+
+    id: str
+    why: Literal["disabled", "offline"]
+    since_ms: int
+    reason: str = ""
+    try_at_ms: int = 0

@@ -187,7 +187,8 @@ class NodeShell:
     def _settle(self) -> None:
         """Before what an earlier agent had is started: does it live elsewhere by now?"""
         node = self._member.identity.node
-        self._agent.elsewhere({peer.id for peer in self._member.peers() if peer.node != node})
+        others = (peer for peer in self._member.peers() if peer.node != node)
+        self._agent.elsewhere({peer.id: peer.incarnation for peer in others}, now())
         settle_s = SETTLE_PERIODS * self._member.config.beacons.period_s
         if self._heard_at is not None and now() >= self._heard_at + settle_s:
             self._agent.settled(now())

@@ -2,10 +2,12 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.config import Planned
+from bus.identity import BELIEVED_MAX, INCARNATION_MAX
 from bus.messages import Refused
 from bus.process_orders import Held
 from roles.agent import Agent, AgentConfig
@@ -13,6 +15,8 @@ from roles.agent_states import (
     Action,
     Disabled,
     Due,
+    Ending,
+    Hold,
     Idle,
     Offline,
     Report,
@@ -27,22 +31,25 @@ PLANNED = [Planned("brick-1", "brick", "n1"), Planned("hub-1", "hub", "n1")]
 ROLES = frozenset({"hub", "node", "brick"})
 
 
-def new_agent(
+def new_agent(  # noqa: PLR0913 (all are keywords)
     *,
     heal: bool = True,
     incarnations: dict[str, int] | None = None,
     restarts: int = 0,
     processes_max: int = 10,
     settle_s: float = 0.0,
+    wall_ms: int = WALL_MS,
+    holds: list[Hold] | None = None,
 ) -> Agent:
     return Agent(
         PLANNED,
         AgentConfig(roles=ROLES, heal=heal, end_s_max=3.0, processes_max=processes_max),
         incarnations=incarnations or {},
         restarts=restarts,
-        wall_ms=WALL_MS,
+        wall_ms=wall_ms,
         now=10.0,
         settle_s=settle_s,
+        holds=holds or [],
     )
 
 
@@ -114,6 +121,30 @@ def test_two_starts_within_a_millisecond_get_different_incarnations() -> None:  
     agent = running_agent()
     actions = agent.exited("hub-1", 101, 1, now=10.0)
     assert actions[-1] == Spawn("hub-1", "hub", 5001, restarts=1)
+
+
+@pytest.mark.parametrize("claimed", [BELIEVED_MAX + 1, INCARNATION_MAX, 2**64 - 1])
+def test_an_incarnation_of_the_far_future_is_not_believed(claimed: int) -> None:  # A2
+    agent = running_agent()
+    agent.exited("brick-1", 102, 1, now=100.0)
+    assert agent.restart("brick-1", claimed, "noticed dead", 100.0, seen=claimed) == [
+        Tell("restarted", "brick-1", "noticed dead"),
+        Spawn("brick-1", "brick", 95_000, restarts=1),
+    ]
+    agent.started("brick-1", 95_000, 103, now=100.0)
+    agent.exited("brick-1", 103, 1, now=200.0)
+    assert agent.start("brick-1", now=200.0, seen=claimed) == [
+        Spawn("brick-1", "brick", 195_000, restarts=2)
+    ]
+    assert agent.incarnations == {"hub-1": 5000, "brick-1": 195_000}
+
+
+def test_after_the_last_that_is_believed_there_is_room_for_more() -> None:  # A2
+    agent = new_agent(wall_ms=2**50)  # A clock gone mad.
+    assert [each.incarnation for each in spawned(agent.advance(10.0))] == [BELIEVED_MAX] * 2
+    agent.started("hub-1", BELIEVED_MAX, 101, now=10.0)
+    [spawn] = spawned(agent.exited("hub-1", 101, 1, now=20.0))
+    assert BELIEVED_MAX < spawn.incarnation < INCARNATION_MAX
 
 
 def test_children_of_an_agent_that_was_itself_restarted_count_as_restarted() -> None:
@@ -455,7 +486,7 @@ def test_after_its_own_restart_it_waits_for_news_of_what_may_live_elsewhere() ->
 def test_after_its_own_restart_it_leaves_alone_what_lives_elsewhere() -> None:
     agent = new_agent(settle_s=3.0)
     agent.advance(10.0)
-    agent.elsewhere({"brick-1", "brick-7"})
+    agent.elsewhere({"brick-1": 4000, "brick-7": 4000}, 10.0)
     assert agent.advance(13.0) == []
     assert agent.states()["brick-1"] == Idle()
 
@@ -467,12 +498,106 @@ def test_it_waits_no_longer_than_until_everybody_was_heard() -> None:
     assert agent.advance(11.0) == [Spawn("brick-1", "brick", 6000, restarts=0)]
 
 
+def test_a_restart_asked_for_late_starts_no_second_one_of_what_lives_elsewhere() -> None:  # A9
+    agent = new_agent(settle_s=3.0)
+    agent.advance(10.0)
+    agent.elsewhere({"brick-1": 7000}, 10.0)
+    assert agent.restart("brick-1", 5000, "noticed dead", 11.0, seen=7000) == []
+    assert agent.restart("brick-1", 7000, "noticed dead", 11.0, seen=7000) == [
+        Tell("restarted", "brick-1", "noticed dead"),
+        Spawn("brick-1", "brick", 7001, restarts=0),
+    ]
+
+
+def test_what_lived_elsewhere_and_is_no_longer_live_there_may_be_restarted_here() -> None:
+    agent = new_agent(settle_s=3.0)
+    agent.advance(10.0)
+    agent.elsewhere({"brick-1": 7000}, 10.0)
+    agent.elsewhere({}, 11.0)
+    answer = agent.restart("brick-1", 5000, "noticed dead", 11.0, seen=7000)
+    assert spawned(answer) == [Spawn("brick-1", "brick", 7001, restarts=0)]
+
+
+def test_what_hangs_here_and_lives_elsewhere_is_killed_and_not_held() -> None:  # A11
+    agent = running_agent()
+    agent.elsewhere({"brick-1": 4999}, 20.0)
+    assert agent.states()["brick-1"] == Running(102, 5000), "the other one resigns"
+    agent.elsewhere({"brick-1": 5001}, 21.0)
+    agent.elsewhere({"brick-1": 5001}, 22.0)
+    assert (agent.advance(23.9), agent.wake_at) == ([], 24.0)
+    assert agent.restart("brick-1", 5000, "noticed dead", 23.9) == []
+    assert agent.advance(24.0) == [Signal(102, "kill")]
+    why = "killed by SIGKILL; a later life of it is on another node"
+    assert agent.exited("brick-1", 102, -9, 24.1) == [Report("brick-1", 5000, 102, -9, why)]
+    assert (agent.states()["brick-1"], agent.held(24.1), agent.wake_at) == (Idle(), [], math.inf)
+
+
+def test_what_a_person_stopped_is_held_by_the_agents_next_life_too() -> None:
+    agent = running_agent()
+    agent.end("brick-1", "term", now=20.0)
+    kept = [Hold("brick-1", "disabled", 15_000)]
+    assert agent.holds() == kept, "from the moment it was asked for"
+    agent.exited("brick-1", 102, 0, now=21.0)
+    assert agent.holds() == [Hold("brick-1", "disabled", 16_000)]
+    later = new_agent(wall_ms=25_000, holds=kept, settle_s=3.0)
+    assert spawned(later.advance(10.0)) == [Spawn("hub-1", "hub", 25_000, restarts=0)]
+    later.settled(11.0)
+    why = "it was ended as asked"
+    assert later.held(12.0) == [Held("brick-1", "disabled", why, for_s=12.0)]
+    assert later.holds() == kept
+    assert later.restart("brick-1", 5000, "noticed dead", now=12.0) == Refused(
+        "failed", f"brick-1 is disabled: {why}"
+    )
+    assert spawned(later.start("brick-1", now=12.0)) == [
+        Spawn("brick-1", "brick", 27_000, restarts=0)
+    ]
+    assert later.holds() == []
+
+
+def test_what_is_offline_has_the_rest_of_its_probation_in_the_agents_next_life() -> None:
+    agent, now = failing_agent(3)
+    [hold] = agent.holds()
+    since_ms = WALL_MS + round((now - 10) * 1000)
+    assert (hold.why, hold.since_ms, hold.try_at_ms) == ("offline", since_ms, since_ms + 600_000)
+    later = new_agent(wall_ms=hold.since_ms + 400_000, holds=[hold])
+    assert spawned(later.advance(10.0)) == [
+        Spawn("hub-1", "hub", hold.since_ms + 400_000, restarts=0)
+    ]
+    assert later.states()["brick-1"] == Offline(10.0 - 400.0, hold.reason, 10.0 + 200.0)
+    [trial] = spawned(later.advance(210.0))
+    later.started("brick-1", trial.incarnation, 105, 210.0)
+    later.exited("brick-1", 105, 1, 210.5)
+    assert isinstance(later.states()["brick-1"], Offline), "one more that does not help is enough"
+
+
+@pytest.mark.parametrize("wall_ms", [0, 10**15])
+def test_a_wall_clock_that_was_set_holds_nothing_for_longer(wall_ms: int) -> None:
+    hold = Hold("brick-1", "offline", 50_000, "it fails", 650_000)
+    state = new_agent(wall_ms=wall_ms, holds=[hold]).states()["brick-1"]
+    assert isinstance(state, Offline)
+    assert 10.0 <= state.try_at <= 610.0
+    assert state.since <= 10.0
+
+
+def test_what_another_nodes_plan_has_is_held_again_and_unknown_roles_are_not() -> None:
+    holds = [Hold("brick-7", "disabled", 1000), Hold("ghost-1", "disabled", 1000)]
+    assert [each.id for each in new_agent(holds=holds).held(10.0)] == ["brick-7"]
+
+
+def test_an_agent_that_ends_in_good_order_leaves_nothing_held() -> None:
+    agent = running_agent()
+    agent.end("brick-1", "kill", now=20.0)
+    agent.stop(20.1)
+    assert isinstance(agent.states()["brick-1"], Ending)
+    assert agent.holds() == []
+
+
 def test_what_is_held_here_and_lives_elsewhere_is_no_longer_held() -> None:
     agent = running_agent()
     agent.end("brick-1", "kill", now=20.0)
     agent.exited("brick-1", 102, -9, now=20.0)
     assert agent.states()["brick-1"] == Disabled(20.0)
-    agent.elsewhere({"brick-1"})
+    agent.elsewhere({"brick-1": 4000}, 20.0)
     assert agent.states()["brick-1"] == Idle()
 
 

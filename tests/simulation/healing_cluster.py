@@ -224,7 +224,8 @@ class AgentProcess(Process):
     def advance(self, now: float) -> list[Effect]:
         effects = super().advance(now)
         node = self.me.node
-        self.agent.elsewhere({peer.id for peer in self.table.live() if peer.node != node})
+        others = (peer for peer in self.table.live() if peer.node != node)
+        self.agent.elsewhere({peer.id: peer.incarnation for peer in others}, now)
         settle_s = self.cluster.kinds.settle_periods * PERIOD_S
         if self._heard_at is not None and now >= self._heard_at + settle_s:
             self.agent.settled(now)
@@ -278,7 +279,7 @@ class AgentProcess(Process):
 
 
 class Cluster:
-    """Three nodes, with two hubs, two managers and three bricks on them."""
+    """Nodes, with hubs, two managers and three bricks on them."""
 
     def __init__(
         self,
@@ -287,15 +288,19 @@ class Cluster:
         kinds: Kinds | None = None,
         weather: Weather = CALM,
         restarts: RestartsConfig | None = None,
+        nodes: int = 3,
+        hubs: int = 2,
     ) -> None:
         self.kinds = kinds or Kinds()
-        config = local("/tmp", nodes=3, run={"hub": 2, "manager": 2, "brick": 3}, preset="lan")
+        config = local(
+            "/tmp", nodes=nodes, run={"hub": hubs, "manager": 2, "brick": 3}, preset="lan"
+        )
         patient = RestartsConfig(offline_after=100)  # Chance may hit one thing again and again.
         self.config: Config = msgspec.structs.replace(config, restarts=restarts or patient)
         self.plan = {each.id: each for each in self.config.components()}
         self.agents = {each.node: each.id for each in self.plan.values() if each.role == NODE}
-        hubs = [each.id for each in self.plan.values() if each.role == HUB]
-        self.world = World(seed, hubs=hubs, weather=weather)
+        names = [each.id for each in self.plan.values() if each.role == HUB]
+        self.world = World(seed, hubs=names, weather=weather)
         self.stores: dict[str, dict[str, int]] = {node: {} for node in self.agents}
         self.lost: set[str] = set()
         """Nodes that are gone: no watchdog is there either."""
@@ -303,7 +308,7 @@ class Cluster:
         """Of the processes that run, by their names in the world."""
         self._identities: dict[str, Identity] = {}
         self._pid = count(100)
-        for hub in hubs:
+        for hub in names:
             self.world.kill(hub)  # Until its agent starts it.
         for node in self.agents:
             self.start_agent(node)
