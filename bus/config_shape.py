@@ -234,7 +234,7 @@ class PinpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     refused_s: Annotated[float, Meta(ge=1, le=3600)] = 5.0
 
     give_back_s: Annotated[float, Meta(ge=1, le=86_400)] = 60.0
-    """A spare brick is given back when nothing was refused for so long."""
+    """A spare brick is given back when hardly anything was refused for so long."""
 
     record_bytes_max: Annotated[int, Meta(ge=0, le=1 << 34)] = 16 << 20
     """What Pinpoint keeps of all it saw, in `run_directory`, to replay a verdict. 0: nothing."""

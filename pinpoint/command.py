@@ -5,7 +5,8 @@ The same name is a role, which node agents start: what begins with an option is 
 
 import argparse
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -13,11 +14,15 @@ import msgspec
 from bus.config_shape import PINPOINT
 from bus.errors import ConfigError
 from bus.events import printable
+from pinpoint.recording import older_of
 from pinpoint.replay import Replayed, Said, replay
 from pinpoint.verdict import WHY
 
 PLACE = "pinpoint.process:main"
 COLUMNS_MAX = 400
+HEADLESS = (
+    "what Pinpoint had seen before is not here, so at first verdicts may be others than it gave"
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -26,7 +31,8 @@ def main(arguments: list[str]) -> int:
 
         return run_role(PINPOINT, PLACE, arguments)
     options = _options(arguments)
-    replayed = replay(_lines([Path(name) for name in options.files]))
+    paths = [Path(name) for name in options.files]
+    replayed = replay(_lines(paths if options.only else _whole(paths)))
     if not replayed.runs:
         raise ConfigError(f"{options.files[0]}: no line of it is of a recording of Pinpoint's")
     if options.json:
@@ -41,6 +47,9 @@ def text(replayed: Replayed) -> str:
     lines = [f"{replayed.ticks} ticks of {replayed.seconds:.0f} s"]
     if replayed.runs > 1:
         lines[0] += f" in {replayed.runs} runs"
+    if replayed.headless:
+        which = "it begins" if replayed.runs == 1 else f"{replayed.headless} of them begin"
+        lines.append(f"{which} in the middle of a run: {HEADLESS}")
     if replayed.unreadable:
         lines.append(f"{replayed.unreadable} lines are not readable")
     lines += [_line("condemned", said) for said in replayed.condemned]
@@ -59,13 +68,38 @@ def _line(what: str, said: Said) -> str:
     )
 
 
-def _lines(paths: list[Path]) -> Iterator[bytes]:
+def _whole(paths: list[Path]) -> list[Path]:
+    """With the older half of each right before it, if there is one."""
+    whole: dict[Path, None] = {}
     for path in paths:
-        try:
-            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        older = older_of(path)
+        if older in paths or older.is_file():
+            whole.setdefault(older)
+        whole.setdefault(path)
+    return list(whole)
+
+
+def _lines(paths: list[Path]) -> Iterator[bytes]:
+    with ExitStack() as stack:
+        # All at once: Pinpoint may be recording, and begin the next file while one is read.
+        files = [stack.enter_context(_opened(path)) for path in paths]
+        for path, file in zip(paths, files, strict=True):
+            with _told(path):
                 yield from file
-        except (OSError, EOFError) as error:
-            raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Iterable[bytes]]:
+    with _told(path), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        yield file
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError) as error:
+        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -78,5 +112,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     actions = parser.add_subparsers(dest="action", required=True)
     again = actions.add_parser("replay", help="judge recorded ticks once more")
     again.add_argument("files", nargs="+", metavar="FILE", help="a recording; its parts in order")
+    again.add_argument("--only", action="store_true", help="without the older half beside a FILE")
     again.add_argument("--json", action="store_true", help="for programs")
     return parser.parse_args(arguments)

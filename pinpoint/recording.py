@@ -32,6 +32,10 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     def continues(self, before: "Header | None") -> bool:
         return before is not None and before == msgspec.structs.replace(self, part=self.part - 1)
 
+    def is_same_life(self, before: "Header | None") -> bool:
+        """If it does not continue it, ticks between them are lost."""
+        return before is not None and (before.by, before.incarnation) == (self.by, self.incarnation)
+
 
 _encoder = msgspec.json.Encoder()
 _headers = msgspec.json.Decoder(Header)

@@ -36,6 +36,9 @@ class Replayed(msgspec.Struct, frozen=True):
     would: list[Said]
     """Verdicts that were not acted upon; of each life and each reason, the first."""
     withheld: dict[Why, int]
+    headless: int = 0
+    """Runs whose beginning is not there. What was seen in it is unknown here, so for the first
+    minutes these verdicts may be others than those that were given."""
 
 
 def replay(lines: Iterable[bytes]) -> Replayed:
@@ -49,7 +52,8 @@ def replay(lines: Iterable[bytes]) -> Replayed:
                 if run is not None and header.continues(run.header):
                     run.header = header
                 else:
-                    run = _Run(header)
+                    before = None if run is None else run.header
+                    run = _Run(header, headless=header.part > 0 or header.is_same_life(before))
                     runs.append(run)
             case Tick() as tick if run is not None:
                 run.tick(tick)
@@ -63,12 +67,14 @@ def replay(lines: Iterable[bytes]) -> Replayed:
         condemned=[said for each in runs for said in each.condemned][:SAID_MAX],
         would=[said for each in runs for said in each.would][:SAID_MAX],
         withheld=dict(sum((each.withheld for each in runs), Counter[Why]())),
+        headless=sum(each.headless for each in runs),
     )
 
 
 class _Run:
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: Header, *, headless: bool) -> None:
         self.header = header
+        self.headless = headless
         self.ticks = 0
         self.seconds = 0.0
         self.condemned: list[Said] = []

@@ -50,6 +50,50 @@ def test_packed_recording_and_its_parts_are_read_alike(recording: Path, capsys: 
     assert capsys.readouterr().out == whole
 
 
+def halved(recording: Path) -> None:
+    """As Pinpoint does when one file is long enough: right before the verdict."""
+    header, *ticks = recorded()
+    recording.with_name("p.ticks.older.jsonl").write_bytes(b"".join([header, *ticks[:32]]))
+    recording.write_bytes(header.replace(b'"part":0', b'"part":1') + b"".join(ticks[32:]))
+
+
+def test_older_half_is_read_first_by_itself_and_in_any_order(
+    recording: Path, capsys: Capture
+) -> None:
+    main(["replay", str(recording)])
+    whole = capsys.readouterr().out
+    halved(recording)
+    older = str(recording.with_name("p.ticks.older.jsonl"))
+    for files in ([str(recording)], [older, str(recording)], [str(recording), older]):
+        main(["replay", *files])
+        assert capsys.readouterr().out == whole
+
+
+def test_packed_older_half_is_read_as_well(recording: Path, capsys: Capture) -> None:
+    main(["replay", str(recording)])
+    whole = capsys.readouterr().out
+    halved(recording)
+    for path in (recording, recording.with_name("p.ticks.older.jsonl")):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    main(["replay", f"{recording}.gz"])
+    assert capsys.readouterr().out == whole
+
+
+def test_recording_that_begins_in_the_middle_says_so(recording: Path, capsys: Capture) -> None:
+    halved(recording)
+    main(["replay", "--only", str(recording)])
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert (first, second) == (
+        "28 ticks of 27 s",
+        "it begins in the middle of a run: what Pinpoint had seen before is not here, so at first "
+        "verdicts may be others than it gave",
+    )
+    main(["replay", "--only", "--json", str(recording)])
+    assert json.loads(capsys.readouterr().out)["headless"] == 1
+    main(["replay", "--json", str(recording)])
+    assert json.loads(capsys.readouterr().out)["headless"] == 0
+
+
 def test_recording_without_a_verdict_says_so(recording: Path, capsys: Capture) -> None:
     recording.write_bytes(b"".join(recorded()[:10]) + b"torn")
     main(["replay", str(recording)])

@@ -72,6 +72,17 @@ def test_next_run_begins_anew() -> None:
     assert both.condemned == replay(lines).condemned
 
 
+def test_run_whose_beginning_is_lost_is_counted() -> None:
+    lines = recorded()
+    later = line_of(msgspec.structs.replace(HEADER, incarnation=8))
+    third = line_of(msgspec.structs.replace(HEADER, part=3))
+    assert replay([*lines, later, *lines[1:20]]).headless == 0
+    assert replay([third, *lines[1:20]]).headless == 1
+    # A disk was full for a while, or the part between is missing.
+    assert replay([*lines[:20], lines[0], *lines[40:]]).headless == 1
+    assert replay([*lines[:20], third, *lines[40:]]).headless == 1
+
+
 def test_lines_that_cannot_be_read_are_counted_and_change_nothing() -> None:
     lines = recorded()
     spoilt = [b"nonsense\n", b"\n", *lines[:10], b"[1,2\n", *lines[10:]]
