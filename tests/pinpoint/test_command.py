@@ -75,6 +75,7 @@ def test_packed_older_half_is_read_as_well(recording: Path, capsys: Capture) -> 
     halved(recording)
     for path in (recording, recording.with_name("p.ticks.older.jsonl")):
         path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
     main(["replay", f"{recording}.gz"])
     assert capsys.readouterr().out == whole
 
