@@ -4,7 +4,7 @@ Run by its path, with the standard library alone, so that it is there in a momen
 ours can break it. `roles.chaos_keeper` talks to it: a line of JSON each.
 
     {"keep": 7, "for_s": 10.0, "undo": [["continue", 4711, 123456]]}   ->  ["kept", 7, ""]
-    {"heal": 7}                                                        ->  ["healed", 7, ""]
+    {"heal": 7, "in_s": 0.0}                                           ->  ["healed", 7, ""]
 
 The third word of an answer is what went wrong. Processes are named by pid and start time, so that
 a stranger who got the pid is left alone. Ways to undo:
@@ -157,7 +157,7 @@ class Guard:
             self._kept[order["keep"]] = Kept(order["for_s"], order["undo"])
             _say("kept", order["keep"], "")
         elif order["heal"] in self._kept:
-            self._heal(order["heal"])
+            self._kept[order["heal"]].until = time.monotonic() + order["in_s"]
 
     def _heal_due(self) -> None:
         for number, kept in list(self._kept.items()):

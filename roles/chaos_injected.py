@@ -20,6 +20,8 @@ from roles.chaos_keeper import Keeper
 from roles.chaos_record import Record, check_length
 from roles.cluster import Cluster
 
+BEGIN_S_MAX = 120.0
+
 Told = Callable[[Record], None]
 R = TypeVar("R")
 
@@ -69,17 +71,16 @@ class Injector:
         """Make a fault that `begin` begins and the guard knows how to undo."""
         check_length(injected.for_s)
         keeper = self._keeper
-        asked_at = now()
-        number = keeper.keep(injected.for_s, undo, lambda trouble: self._over(injected, trouble))
+        number = keeper.keep(BEGIN_S_MAX, undo, lambda trouble: self._over(injected, trouble))
         injected.undo = lambda: keeper.heal(number)
         try:
             begin()
         except BaseException:
             injected.heal()
             raise
-        if injected.healed_at is not None or now() >= asked_at + injected.for_s:
-            # So short was it that it may have been undone before all of it was done.
+        if injected.healed_at is not None:  # It may have been undone before all of it was done.
             keeper.keep(0.0, undo, lambda trouble: None)
+        keeper.heal(number, injected.for_s)
         return self._began(injected)
 
     def inside(self, injected: Injected, ask: InjectFault) -> Injected:

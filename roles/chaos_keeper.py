@@ -64,11 +64,11 @@ class Keeper:
             raise NotReady("the guard that is to undo faults does not answer")
         return number
 
-    def heal(self, number: int) -> None:
-        """Undo it now; `healed` is called when that is done."""
+    def heal(self, number: int, in_s: float = 0.0) -> None:
+        """Undo it now, or then; `healed` is called when that is done."""
         if number in self._left:
-            self._left[number].until = now()
-            self._say({"heal": number})
+            self._left[number].until = now() + in_s
+            self._say({"heal": number, "in_s": in_s})
 
     def close(self) -> None:
         """Undo all that is left; returns when it is done."""

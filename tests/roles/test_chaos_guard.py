@@ -17,9 +17,12 @@ from typing import Any
 
 import pytest
 
+from bus.config import local as local_config
 from roles import chaos_guard
 from roles.chaos_guard import Undo, started
+from roles.chaos_injected import Injected, Injector
 from roles.chaos_keeper import GUARDS_MAX, Keeper
+from roles.cluster import Cluster
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -87,11 +90,11 @@ def test_stopped_process_goes_on_at_its_time(guard: Guard, victim: int) -> None:
 
 def test_it_goes_on_when_asked_and_what_is_unknown_is_no_matter(guard: Guard, victim: int) -> None:
     guard.say({"keep": 1, "for_s": 1000.0, "undo": [["continue", victim, started(victim)]]})
-    guard.say({"heal": 2})
-    guard.say({"heal": 1})
+    guard.say({"heal": 2, "in_s": 0.0})
+    guard.say({"heal": 1, "in_s": 0.0})
     stop(victim)
     assert [guard.heard(), guard.heard()] == [["kept", 1, ""], ["healed", 1, ""]]
-    guard.say({"heal": 1})
+    guard.say({"heal": 1, "in_s": 0.0})
 
 
 @pytest.mark.parametrize("end", [None, signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=str)
@@ -112,7 +115,7 @@ def test_limit_of_files_is_as_it_was(guard: Guard, victim: int) -> None:
     guard.say({"keep": 1, "for_s": 1000.0, "undo": [["limit", victim, started(victim), *before]]})
     assert guard.heard() == ["kept", 1, ""]
     resource.prlimit(victim, resource.RLIMIT_FSIZE, (0, before[1]))
-    guard.say({"heal": 1})
+    guard.say({"heal": 1, "in_s": 0.0})
     assert guard.heard() == ["healed", 1, ""]
     assert resource.prlimit(victim, resource.RLIMIT_FSIZE) == before
 
@@ -134,7 +137,7 @@ def test_what_is_gone_has_nothing_to_be_undone(guard: Guard) -> None:
     assert guard.heard() == ["kept", 1, ""]
     gone.kill()
     gone.wait()
-    guard.say({"heal": 1})
+    guard.say({"heal": 1, "in_s": 0.0})
     assert guard.heard() == ["healed", 1, ""]
 
 
@@ -151,7 +154,7 @@ def test_signal_in_the_middle_of_undoing_breaks_nothing_off(  # G3
     guard.say({"keep": 1, "for_s": 1000.0, "undo": undo})
     assert guard.heard() == ["kept", 1, ""]
     stop(victim)
-    guard.say({"heal": 1})
+    guard.say({"heal": 1, "in_s": 0.0})
     until(begun.exists, PATIENCE_S, "undoing")
     guard.process.send_signal(signal.SIGTERM)
     waits.unlink()
@@ -249,3 +252,19 @@ def test_guard_that_ends_in_peace_is_followed_by_another_when_there_is_need(
     until(lambda: told == [""] and guards() == [], PATIENCE_S, "healed, and its end")
     keeper.keep(1000.0, undo, told.append)
     assert len(guards()) == 1
+
+
+def test_what_was_undone_before_it_was_done_is_undone_again(victim: int, tmp_path: Path) -> None:
+    """The guard is ended by somebody while a fault begins, and undoes it too soon."""
+    injector = Injector(Cluster(local_config(tmp_path)), 0, None)
+
+    def begin() -> None:
+        os.kill(guards()[0], signal.SIGTERM)
+        until(lambda: guards() == [], PATIENCE_S, "its end")
+        stop(victim)
+
+    fault = Injected("hang", ["brick-1"], "stopped", 1000.0)
+    injector.outside(fault, [["continue", victim, started(victim)]], begin)
+    until(lambda: not stopped(victim), PATIENCE_S, "going on")
+    injector.close()
+    assert fault.healed_at is not None
