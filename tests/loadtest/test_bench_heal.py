@@ -46,7 +46,14 @@ def test_hurt_bricks_are_found_and_replaced_and_nobody_else() -> None:
 
 def test_faults_take_turns() -> None:
     runs = bench_heal.in_turn({"crash": 2, "hang": 1, "leak": 3})
-    assert list(runs) == ["crash", "hang", "leak", "crash", "leak", "leak"]
+    assert list(runs) == [
+        (0, "crash"),
+        (0, "hang"),
+        (0, "leak"),
+        (1, "crash"),
+        (1, "leak"),
+        (2, "leak"),
+    ]
 
 
 def test_every_fault_of_the_paper_is_in_both_paces() -> None:
