@@ -4,6 +4,7 @@ One greenlet looks at the liveness table several times a period, and at once whe
 each order is asked in a greenlet of its own, as an agent may take a while to answer.
 """
 
+import logging
 import random
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from gevent.pool import Pool
 from bus.agents import order
 from bus.clock import now
 from bus.config_shape import NODE
+from bus.events import REASON_LENGTH_MAX, printable
 from bus.headers import News
 from bus.member import EVENT_TOPIC, Member
 from bus.messages import Exited, Happening, Refused
@@ -27,9 +29,11 @@ RESTARTED = "restarted"
 LOOKS_A_PERIOD = 4
 LOOK_S_MAX = 0.5
 ORDER_S_MAX = 2.0
-ORDERS_MAX = 16  # Under way at once; the rest are due again at the next look.
+ORDERS_MAX = 16  # Under way at once; the rest stay due.
 
 Answer = ProcessDescribed | Refused
+
+log = logging.getLogger(__name__)
 
 
 class PeerWatch:
@@ -45,8 +49,12 @@ class PeerWatch:
         self._orders = Pool(ORDERS_MAX)
         self._loop: gevent.Greenlet[..., None] | None = None
         self._refusals: dict[str, str] = {}
+        self._agents = {each.id for each in member.config.components() if each.role == NODE}
         self._ordered = member.statistics.counter(
             "restarts_ordered", "Restarts asked of node agents for what was missing"
+        )
+        self._unasked = member.statistics.counter(
+            "restarts_unasked", "Of those, how many could not even be asked for"
         )
         member.statistics.size(
             "peers_missing", "Planned processes that are missing", lambda: self._peers.missing
@@ -80,22 +88,26 @@ class PeerWatch:
         while True:
             table = self._member.liveness
             orders = self._peers.look(
-                table.peers(), blind=table.blind, now=now(), draw=self._random.random
+                table.peers(),
+                blind=table.blind,
+                now=now(),
+                draw=self._random.random,
+                room=self._orders.free_count(),
             )
             for restart in orders:
-                if not self._orders.full():
-                    self._orders.spawn(self._order, restart)
+                self._orders.spawn(self._order, restart)
             self._news.wait(look_s)
             self._news.clear()
 
     def _order(self, restart: Restart) -> None:
-        message = RestartProcess(restart.id, restart.incarnation, restart.cause)
         self._ordered.add()
-        me = self._member.identity
-        if self._ourselves is not None and restart.node == me.node and me.role == NODE:
-            answer = self._ourselves(message)
-        else:
-            answer = order(self._member, restart.node, message, ORDER_S_MAX)
+        try:
+            answer = self._ask(restart)
+        except Exception as error:
+            # It is asked for again; the others do not wait for it.
+            self._unasked.add()
+            log.exception("%s cannot be asked of %s", restart.id, restart.node)
+            answer = Refused("failed", f"{type(error).__name__}: {error}")
         match answer:
             case ProcessDescribed():
                 self._refusals.pop(restart.id, None)
@@ -103,7 +115,15 @@ class PeerWatch:
             case Refused(reason=reason, detail=detail):
                 self._refused(restart, f"{reason}, {detail}")
 
+    def _ask(self, restart: Restart) -> Answer:
+        message = RestartProcess(restart.id, restart.incarnation, restart.cause)
+        me = self._member.identity
+        if self._ourselves is not None and restart.node == me.node and me.role == NODE:
+            return self._ourselves(message)
+        return order(self._member, restart.node, message, ORDER_S_MAX)
+
     def _refused(self, restart: Restart, why: str) -> None:
+        why = printable(why, REASON_LENGTH_MAX)
         if self._refusals.get(restart.id) == why:
             return  # It is asked for again and again; once said is enough.
         self._refusals[restart.id] = why
@@ -131,5 +151,9 @@ class PeerWatch:
     def _is_agent(self, header: News) -> bool:
         if header.sender == self._member.identity.id:
             return self._member.identity.role == NODE
+        if header.sender not in self._agents:
+            return False  # Anybody may call himself an agent.
+        if header.sender == self._member.identity.id:
+            return True
         teller = self._member.liveness.peer(header.sender)
-        return teller is not None and teller.role == NODE
+        return teller is not None and teller.role == NODE and not teller.linked

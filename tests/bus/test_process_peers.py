@@ -1,12 +1,14 @@
 """Who has what brought back, when and where. Method: a table written out by hand, looked at by one
 healer at written-out times; whole lists of orders compared. A period is 1 s, and no jitter."""
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
 from bus.config import NodeConfig, local
 from bus.held import AGENTS_MAX, HeldTable
-from bus.identity import Identity
+from bus.identity import BELIEVED_MAX, Identity
 from bus.messages import Exited, State
 from bus.peers import Peer
 from bus.process_orders import Held, ProcessDescribed, ProcessesHeld
@@ -57,9 +59,9 @@ class Watched:
     def set(self, *peers: Peer) -> None:
         self.table.update({each.id: each for each in peers})
 
-    def look(self) -> list[Restart]:
+    def look(self, room: int = 16) -> list[Restart]:
         return self.peers.look(
-            self.table.values(), blind=self.blind, now=self.now, draw=lambda: 0.0
+            self.table.values(), blind=self.blind, now=self.now, draw=lambda: 0.0, room=room
         )
 
     def after(self, seconds: float, step_s: float = 0.25) -> list[tuple[float, Restart]]:
@@ -176,9 +178,88 @@ def test_what_was_ended_on_purpose_is_left_alone() -> None:  # P2
     watched.set(peer("brick-2", "offline"), peer("brick-3", "dead"))
     watched.peers.exited(exited("brick-2", asked=True))
     watched.peers.exited(exited("brick-3", asked=True))
-    assert watched.after(60.0) == []
+    for _ in range(60):
+        for number in (2, 3):
+            held = ProcessesHeld([Held(f"brick-{number}", "disabled", "", 1.0)])
+            watched.peers.held(f"node-{number}", held, watched.now)
+        assert watched.after(1.0) == []
+    watched.peers.held("node-3", ProcessesHeld([]), watched.now)
     watched.peers.exited(exited("brick-3", 6))  # It was started since, and failed.
     assert watched.look() == [Restart("n3", "brick-3", 6, "noticed dead (killed by SIGKILL)")]
+
+
+@pytest.mark.parametrize("life", [5, 10**9])
+def test_an_end_that_was_asked_for_counts_until_its_agent_can_have_said_more(life: int) -> None:
+    """P2: it was started since, and hangs before anybody heard of it; or somebody lied."""
+    watched = settled("manager-1")
+    watched.peers.exited(exited("brick-2", life, asked=True))
+    watched.set(peer("brick-2", "offline"))
+    ordered = watched.after(7.5)
+    cause = "noticed gone (it said goodbye, unasked)"
+    assert ordered == [(7.0, Restart("n2", "brick-2", 5, cause))]
+
+
+def test_what_was_ended_on_purpose_stays_so_when_its_node_is_lost() -> None:  # P2
+    for says_so in (False, True):
+        watched = settled("manager-1")
+        watched.peers.exited(exited("brick-2", asked=True))
+        watched.set(peer("brick-2", "dead"))
+        if says_so:
+            held = ProcessesHeld([Held("brick-2", "disabled", "", 1.0)])
+            watched.peers.held("node-2", held, watched.now)
+        assert watched.after(1.0) == []
+        watched.set(*lost_node(), peer("manager-2", "dead"))
+        assert watched.ids(30.0) == [("n1", "manager-2")]
+        watched.set(peer("brick-2", node="n3", incarnation=8))  # A person started it.
+        assert watched.ids(1.0) == []
+        watched.set(peer("brick-2", "dead", node="n3", incarnation=8))
+        assert watched.ids(1.0) == [("n3", "brick-2")]
+
+
+def test_news_of_a_life_that_nobody_can_have_had_is_nobodys() -> None:  # P3
+    for life in (BELIEVED_MAX + 1, 2**64 - 1):
+        watched = settled("manager-1")
+        watched.peers.exited(exited("brick-2", life))
+        watched.set(peer("brick-2", "dead"))
+        assert [order.incarnation for order in watched.look()] == [5]
+        for _ in range(40):
+            watched.peers.answered("brick-2", ProcessDescribed("brick-2", 7, life), watched.now)
+            assert {order.incarnation for _, order in watched.after(1.0)} <= {5}
+
+
+def test_an_end_of_a_life_to_come_is_forgotten_when_the_process_is_there() -> None:
+    watched = settled("manager-1")
+    watched.peers.exited(exited("brick-2", 10**9))
+    assert watched.look() == []
+    watched.peers.exited(exited("brick-2"))
+    watched.set(peer("brick-2", "dead"))
+    assert [order.incarnation for order in watched.look()] == [5]
+
+
+def test_words_of_others_are_cut_and_printable_before_they_are_passed_on() -> None:
+    watched = settled("manager-1")
+    watched.peers.exited(msgspec.structs.replace(exited("brick-2"), reason="\n" + 9999 * "x"))
+    watched.set(peer("brick-2", "dead"))
+    assert [order.cause for order in watched.look()] == [f"noticed dead (·{399 * 'x'}…)"]
+
+
+def test_more_than_there_is_room_for_stays_due_and_is_not_put_off() -> None:  # P4
+    watched = settled("manager-1")
+    for number in (1, 2, 3):
+        watched.peers.exited(exited(f"brick-{number}"))
+        watched.set(peer(f"brick-{number}", "dead"))
+    assert watched.look(room=0) == []
+    assert [[order.id for order in watched.look(room=1)] for _ in range(4)] == [
+        ["brick-1"],
+        ["brick-2"],
+        ["brick-3"],
+        [],
+    ]
+    watched.now += 1.25  # They are due again, and for longer than who has just died.
+    watched.peers.exited(exited("hub-2"))
+    watched.set(peer("hub-2", "dead"))
+    watched.look(room=0)
+    assert [order.id for order in watched.look(room=3)] == ["brick-1", "brick-2", "brick-3"]
 
 
 def test_what_an_agent_holds_is_left_alone_as_long_as_it_says_so() -> None:  # P2
@@ -188,7 +269,7 @@ def test_what_an_agent_holds_is_left_alone_as_long_as_it_says_so() -> None:  # P
     for _ in range(20):
         watched.peers.held("node-2", held, watched.now)
         assert watched.after(1.0) == []
-    assert watched.after(2.75) == []
+    assert watched.after(3.75) == []
     assert watched.ids(2.0) == [("n2", "brick-2")]
 
 
@@ -240,6 +321,45 @@ def test_what_runs_and_was_never_heard_of_is_ended_after_a_while() -> None:  # P
     assert lives[0] == 0
     assert 8 in lives
     assert lives.index(8) >= 4
+
+
+def slow_start(watched: Watched, ids: list[str], seconds: int) -> list[tuple[int, str]]:
+    """All of them run, and none is heard of: which of them are ended, and when. Each next life is
+    a greater one."""
+    lives = dict.fromkeys(ids, 8)
+    for each in ids:
+        watched.table.pop(each, None)
+    ended = []
+    for second in range(seconds):
+        for _, order in watched.after(1.0):
+            if order.incarnation == lives.get(order.id):
+                ended.append((second, order.id))
+                watched.peers.exited(exited(order.id, lives[order.id]))
+                lives[order.id] += 1
+            if order.id in lives:
+                answer = ProcessDescribed(order.id, 77, lives[order.id])
+                watched.peers.answered(order.id, answer, watched.now)
+    return ended
+
+
+def test_each_life_that_ended_unheard_gives_the_next_one_twice_the_time() -> None:  # P6
+    times = [at for at, _ in slow_start(settled("manager-1"), ["brick-2"], 400)]
+    waits = [after - before for before, after in pairwise([0, *times])]
+    assert len(waits) >= 4
+    assert all(20.0 * 2**n <= wait < 20.0 * 2**n + 32.0 for n, wait in enumerate(waits))
+
+
+def test_what_was_never_heard_of_is_ended_one_at_a_time() -> None:  # P6
+    ended = slow_start(settled("manager-1"), ["brick-1", "brick-2"], 80)
+    assert {component_id for _, component_id in ended[:2]} == {"brick-1", "brick-2"}
+    assert ended[1][0] - ended[0][0] >= 20
+
+
+def test_a_slow_machine_is_not_made_slower() -> None:  # P6
+    watched = settled("manager-1")  # A plan of 11: more than two of them are more than a quarter.
+    assert slow_start(watched, ["brick-1", "brick-2", "brick-3"], 600) == []
+    watched.set(peer("brick-1", incarnation=9))
+    assert {component_id for _, component_id in slow_start(watched, ["brick-2"], 60)} == {"brick-2"}
 
 
 @pytest.mark.parametrize("state", ["starting", "live", "suspect", "draining", "disabled"])
@@ -294,9 +414,9 @@ def test_overflow_nodes_come_last() -> None:  # P3
     watched.set(*lost_node(), peer("node-4", node="o1"))
     assert watched.ids(10.0) == [("n1", "brick-2")]
     watched = settled("manager-1", {"nodes": spare})
-    watched.set(
-        *lost_node(), peer("node-4", node="o1"), *(peer(f"node-{n}", "dead") for n in (1, 3))
-    )
+    watched.set(peer("node-4", node="o1"), *(peer(f"node-{n}", "dead") for n in (1, 3)))
+    watched.after(5.0)
+    watched.set(*lost_node())
     assert watched.ids(10.0) == [("o1", "brick-2")]
 
 
@@ -332,10 +452,74 @@ def test_nothing_is_done_for_a_node_whose_agent_ends_in_good_order() -> None:  #
 
 
 def test_nothing_is_done_for_a_node_that_was_never_heard_of() -> None:  # P3
+    watched = Watched("manager-1")
+    for each in lost_node():
+        del watched.table[each.id]
+    assert watched.after(1000.0) == []
+
+
+def test_a_node_that_was_forgotten_in_long_blindness_is_gone_once_that_ends() -> None:  # G2
     watched = settled("manager-1")
+    watched.blind = True
+    watched.set(*(msgspec.structs.replace(each, state="suspect") for each in lost_node()))
+    assert watched.after(600.0) == []
+    for each in lost_node():
+        del watched.table[each.id]
+    assert watched.after(10.0) == []
+    watched.blind = False
+    assert [(at, order.node, order.id) for at, order in watched.after(9.0)][:1] == [
+        (8.0, "n1", "brick-2")  # 3 s to settle, and 5 s for what was never heard of.
+    ]
+
+
+def test_a_node_that_ended_in_good_order_does_not_become_gone_when_it_is_forgotten() -> None:  # G2
+    watched = settled("manager-1")
+    watched.set(*(msgspec.structs.replace(each, state="offline") for each in lost_node()))
+    assert watched.after(10.0) == []
     for each in lost_node():
         del watched.table[each.id]
     assert watched.after(60.0) == []
+    assert watched.peers.missing == 0
+
+
+def test_a_hiccup_does_not_make_us_forget_which_nodes_are_gone() -> None:  # G2
+    watched = settled("manager-2")
+    watched.set(peer("node-2", "dead"))
+    watched.after(10.0)
+    watched.set(peer("brick-2", node="n1", incarnation=8))
+    del watched.table["node-2"]
+    watched.after(5.0)
+    watched.now += 600.0
+    watched.after(10.0)
+    moved = peer("brick-2", "dead", node="n1", incarnation=8)
+    watched.set(peer("node-1", "dead"), moved, peer("brick-1", "dead"))
+    cause = "noticed dead (silent, and answers no ping), and "
+    assert [order for _, order in watched.after(4.9)][-2:] == [
+        Restart("n3", "brick-1", 5, cause + "n1 is gone"),
+        Restart("n3", "brick-2", 8, cause + "n2 is gone"),
+    ]
+
+
+def test_a_new_healer_brings_back_what_was_moved_to_a_node_that_is_gone_too() -> None:  # G1
+    watched = Watched("manager-1", None)
+    for each in lost_node():
+        del watched.table[each.id]
+    watched.set(peer("brick-2", node="n3", incarnation=8))
+    watched.after(4.0)
+    watched.set(peer("brick-2", "dead", node="n3", incarnation=8), peer("node-3", "dead"))
+    assert ("n1", "brick-2") in watched.ids(10.0)
+
+
+def test_the_smaller_part_of_what_is_there_gives_up_nobody() -> None:  # G3
+    watched = settled("manager-1")
+    gone = [peer(each, "dead", node=f"n{each[-1]}") for each in ("node-2", "brick-2", "node-3")]
+    watched.set(*gone)
+    assert watched.after(60.0) == []
+    watched.set(peer("node-3", incarnation=6))  # Two of three: that is not the smaller part.
+    assert watched.ids(1.0) == [("n1", "brick-2")]
+    watched.set(peer("brick-2", node="n1", incarnation=8), peer("node-3", "dead", incarnation=6))
+    watched.set(peer("brick-3", "dead"))  # And one of two is no smaller than the other.
+    assert watched.ids(10.0) == [("n1", "brick-3")]
 
 
 def test_a_node_that_is_forgotten_stays_gone() -> None:  # P3
@@ -356,6 +540,8 @@ def test_who_never_heard_of_a_node_restarts_what_was_moved_where_it_was() -> Non
         del watched.table[each.id]
     watched.set(peer("brick-2", "dead", node="n3"))
     assert watched.ids(1.0) == [("n3", "brick-2")]
+    watched.set(peer("node-2", "offline", node="n2"))  # Which ends without it, in good order.
+    assert watched.ids(1.0) == [("n3", "brick-2")]
 
 
 def test_linked_programs_and_what_nobody_planned_are_none_of_our_business() -> None:  # P3
@@ -372,13 +558,23 @@ def test_an_agents_newest_word_is_what_it_holds_and_only_for_a_while() -> None: 
     table = HeldTable(period_s=1.0)
     first, second = (Held(each, "disabled", "", 0.0) for each in ("brick-1", "brick-2"))
     table.heard("node-1", ProcessesHeld([first, second]), 10.0)
-    assert table.held(13.9) == {"brick-1": first, "brick-2": second}
-    table.heard("node-1", ProcessesHeld([second]), 13.9)
-    assert table.held(17.8) == {"brick-2": second}
-    assert table.held(17.9) == {}
+    assert table.held(14.9) == {"brick-1": first, "brick-2": second}
+    table.heard("node-1", ProcessesHeld([second]), 14.9)
+    assert table.held(19.8) == {"brick-2": second}
+    assert table.held(19.9) == {}
     table.heard("node-1", ProcessesHeld([second]), 20.0)
     table.heard("node-1", ProcessesHeld([]), 20.1)
     assert table.held(20.1) == {}
+
+
+def test_the_last_word_of_an_agent_that_is_not_there_stands_until_what_it_held_runs() -> None:  # H1
+    table = HeldTable(period_s=1.0)
+    first, second = (Held(each, "disabled", "", 0.0) for each in ("brick-1", "brick-2"))
+    table.heard("node-1", ProcessesHeld([first, second]), 10.0)
+    assert table.held(1000.0, {"node-1"}) == {"brick-1": first, "brick-2": second}
+    table.runs("brick-1")
+    assert table.held(1000.0, {"node-1"}) == {"brick-2": second}
+    assert table.held(1000.0, {"node-2"}) == {}
 
 
 def test_many_liars_take_no_memory() -> None:  # H2

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from bus.config import NODE
 from bus.config_shape import RestartsConfig
+from bus.liveness import FORGET_S
 from bus.messages import Refused
 from bus.process_orders import RestartProcess
 from roles.agent import Agent
@@ -128,8 +129,19 @@ def what_was_on_a_lost_node_runs_elsewhere_and_only_there(seed: int, kinds: Kind
 def who_is_cut_off_starts_nothing(seed: int, kinds: Kinds) -> Cluster:
     """One node of three is cut off for a while; it goes on with what it has, and is blind."""
     cluster = begin(seed, kinds, Weather(delay_s=DELAYS_S))
+    return cut_off(cluster, cluster.world.chance.uniform(10.0, 40.0))
+
+
+def who_is_cut_off_for_long_starts_nothing(seed: int, kinds: Kinds) -> Cluster:
+    """For so long that it forgets the others, and is blind no more."""
+    cluster = Cluster(seed, kinds=kinds, weather=Weather(delay_s=DELAYS_S), hubs=3)
+    cluster.world.run(UP_S)
+    return cut_off(cluster, FORGET_S + 30.0)
+
+
+def cut_off(cluster: Cluster, seconds: float) -> Cluster:
     world = cluster.world
-    here, seconds = cluster.node_names("n3"), world.chance.uniform(10.0, 40.0)
+    here = cluster.node_names("n3")
     there = [name for name in (*world.nodes, *world.hubs) if name not in here]
     for mine in here:
         for other in there:
@@ -138,6 +150,21 @@ def who_is_cut_off_starts_nothing(seed: int, kinds: Kinds) -> Cluster:
     before = len(cluster.node_names("n3"))
     world.run(seconds, lambda: cluster.must(len(cluster.node_names("n3")) <= before, "it started"))
     cluster.must_be_whole_within(WHOLE_S)
+    return cluster
+
+
+def the_loss_of_half_is_healed_when_the_blindness_ends(seed: int, kinds: Kinds) -> Cluster:
+    """Of two nodes the one with more processes is lost, for good: the other cannot tell that from
+    being cut off itself."""
+    cluster = Cluster(seed, kinds=kinds, weather=Weather(delay_s=DELAYS_S), nodes=2)
+    cluster.world.run(UP_S)
+    cluster.lose("n1", 10_000.0)
+    cluster.world.run(FORGET_S - 10.0)
+    cluster.must(not cluster.restarted(), f"blind, and restarted {cluster.restarted()}")
+    cluster.world.run(10.0 + WHOLE_S)
+    names = sorted(cluster.pids)
+    here = ["brick-1@n2", "brick-2@n2", "brick-3@n2", "hub-2", "manager-1@n2", "manager-2@n2"]
+    cluster.must(names == [*here, "node-2"], f"there are {names}")
     return cluster
 
 
@@ -235,6 +262,8 @@ PROMISES: dict[Promise, int] = {
     orders_that_come_late_or_twice_change_nothing: 5,
     what_was_on_a_lost_node_runs_elsewhere_and_only_there: 10,
     who_is_cut_off_starts_nothing: 10,
+    who_is_cut_off_for_long_starts_nothing: 1,
+    the_loss_of_half_is_healed_when_the_blindness_ends: 2,
     what_is_ended_on_purpose_stays_ended: 10,
     what_keeps_failing_goes_offline_and_nothing_else: 4,
     all_is_whole_after_any_trouble: 40,

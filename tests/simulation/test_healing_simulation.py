@@ -5,14 +5,17 @@ of a line or two is planted by subclassing, and some seed of the named promise m
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 import pytest
 
-from bus.config_shape import Planned
+from bus.config_shape import Config, Planned
+from bus.identity import Identity
 from bus.messages import Exited, Refused
 from bus.peers import Peer
+from bus.places import Places
+from bus.process_orders import ProcessesHeld
 from bus.process_peers import ProcessPeers, Restart
 from roles.agent import Agent
 from roles.agent_states import Action, Running
@@ -49,38 +52,74 @@ def test_simulation_meets_what_it_is_meant_to_survive() -> None:
         assert times >= 5, f"{name} came up only {times} times"
 
 
+class TakesAllOfThemForGone(Places):  # G3
+    def _give_up(self, now: float) -> None:
+        self._given_up |= set(self._dead_since)
+
+
 class ActsThoughItIsBlind(ProcessPeers):  # P1
+    def __init__(self, me: Identity, config: Config, now: float) -> None:
+        super().__init__(me, config, now)
+        self._places = TakesAllOfThemForGone(me, config)
+
     def look(
-        self, peers: Iterable[Peer], *, blind: bool, now: float, draw: Callable[[], float]
+        self,
+        peers: Iterable[Peer],
+        *,
+        blind: bool,
+        now: float,
+        draw: Callable[[], float],
+        room: int = 16,
     ) -> list[Restart]:
         judged = [
             msgspec.structs.replace(each, state="dead") if each.state == "suspect" else each
             for each in peers
         ]
-        return super().look(judged, blind=False, now=now, draw=draw)
+        return super().look(judged, blind=False, now=now, draw=draw, room=room)
 
 
 class BringsBackWhatWasEndedOnPurpose(ProcessPeers):  # P2
     def exited(self, exited: Exited) -> None:
         pass
 
+    def held(self, agent_id: str, message: ProcessesHeld, now: float) -> None:
+        pass
 
-class LooksAtNoNodeButThePlanned(ProcessPeers):  # P3
-    def _elsewhere(self, planned: Planned, table: dict[str, Peer]) -> str | None:
+
+class NoNodeButThePlanned(Places):  # G1
+    def _elsewhere(self, planned: Planned) -> str | None:
         return None
 
 
+class LooksAtNoNodeButThePlanned(ProcessPeers):  # P3
+    def __init__(self, me: Identity, config: Config, now: float) -> None:
+        super().__init__(me, config, now)
+        self._places = NoNodeButThePlanned(me, config)
+
+
+class GivesUpWhoeverItCannotHear(ProcessPeers):  # P3
+    def __init__(self, me: Identity, config: Config, now: float) -> None:
+        super().__init__(me, config, now)
+        self._places = TakesAllOfThemForGone(me, config)
+
+
 class ActsOnlyIfItIsTheFirst(ProcessPeers):  # P5
-    def _rank(self, table: dict[str, Peer]) -> int:
+    def _rank(self, table: Mapping[str, Peer]) -> int:
         return 0 if self._healers[0].id == self._me.id else 1000
 
 
 class TakesTheSilentForLive(ProcessPeers):
     def look(
-        self, peers: Iterable[Peer], *, blind: bool, now: float, draw: Callable[[], float]
+        self,
+        peers: Iterable[Peer],
+        *,
+        blind: bool,
+        now: float,
+        draw: Callable[[], float],
+        room: int = 16,
     ) -> list[Restart]:
         vouched = [each for each in peers if each.state != "dead" or each.id in self._exits]
-        return super().look(vouched, blind=blind, now=now, draw=draw)
+        return super().look(vouched, blind=blind, now=now, draw=draw, room=room)
 
 
 class KillsLaterLivesToo(Agent):  # A9
@@ -115,6 +154,11 @@ SABOTAGES: list[tuple[str, Kinds, Promise]] = [
         "no other node",
         Kinds(peers=LooksAtNoNodeButThePlanned),
         promises.what_was_on_a_lost_node_runs_elsewhere_and_only_there,
+    ),
+    (
+        "gives up the majority",
+        Kinds(peers=GivesUpWhoeverItCannotHear),
+        promises.who_is_cut_off_for_long_starts_nothing,
     ),
     ("no spares", Kinds(peers=ActsOnlyIfItIsTheFirst), promises.healers_are_spares_of_each_other),
     ("no spare", Kinds(peers=ActsOnlyIfItIsTheFirst), promises.a_hung_healer_holds_nobody_up),
