@@ -1,22 +1,22 @@
 """Be the agent of one node: wiring only. `softstate node NAME` runs this as its child."""
 
 import logging
+import math
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-
-import gevent
 
 from bus.clock import now, wall_s
 from bus.config import NODE, Config, installed_roles
 from bus.descriptors import raise_limit
 from bus.errors import ConfigError
-from bus.identity import Identity
+from bus.identity import Identity, next_incarnation
 from bus.member import Member
 from roles.agent import Agent, AgentConfig
-from roles.incarnations import recall
+from roles.incarnations import recall, recall_holds
 from roles.lines import Lines
-from roles.node import NodeShell
+from roles.node import NodeShell, holds_beside
 from roles.output import Output
 from roles.watchdog import PULSE, REFUSED, REPLACED
 
@@ -24,7 +24,7 @@ SETTLE_S_MAX = 10.0
 """After a restart, for the hubs to tell what of ours lives elsewhere; mostly it takes a period."""
 
 
-PULSE_S = 1.0
+PULSE_S = 0.5  # No more often: it would take the watchdog a while to read what we wrote before.
 
 
 def run_agent(config: Config, node: str, restarts: int) -> int:
@@ -34,13 +34,14 @@ def run_agent(config: Config, node: str, restarts: int) -> int:
         planned.id for planned in components if (planned.role, planned.node) == (NODE, node)
     )
     raise_limit()
-    _show_that_we_turn()
+    beat = _pulse()
     output = Output(1)
     _log_to(output, agent_id)
     store = Path(config.run_directory) / f"incarnations-{node}.json"
     incarnations, trouble = recall(store)
+    holds, holds_trouble = recall_holds(holds_beside(store))
     wall_ms = int(wall_s() * 1000)
-    incarnation = max(incarnations.get(agent_id, 0) + 1, wall_ms)
+    incarnation = next_incarnation(incarnations.get(agent_id, 0), wall_ms)
     try:
         member = Member.join(config, Identity(agent_id, NODE, node, incarnation), restarts=restarts)
     except ConfigError as error:
@@ -48,8 +49,8 @@ def run_agent(config: Config, node: str, restarts: int) -> int:
         output.close()
         return REFUSED
     try:
-        if trouble:
-            member.event("degraded", agent_id, trouble)
+        for complaint in filter(None, (trouble, holds_trouble)):
+            member.event("degraded", agent_id, complaint)
         if restarts:
             how = f"noticed dead, or hung; its watchdog started it again, with all of {node}"
             member.event("restarted", agent_id, how)
@@ -65,30 +66,33 @@ def run_agent(config: Config, node: str, restarts: int) -> int:
             wall_ms=wall_ms,
             now=now(),
             settle_s=SETTLE_S_MAX if restarts or incarnations else 0.0,
+            holds=holds,
         )
-        NodeShell(member, agent, output, store).run()
+        NodeShell(member, agent, output, store, beat).run()
     finally:
         member.close()
         output.close()
     return REPLACED if member.resigned else 0
 
 
-def _show_that_we_turn() -> None:
-    """Write to our watchdog, if it wants that, whenever this event loop comes round."""
+def _pulse() -> Callable[[], None]:
+    """What our loop calls each time it comes round: it writes to our watchdog, if that wants it."""
     named = os.environ.pop(PULSE, "")  # Ours alone: our children have other parents.
     if not named.isdigit():
-        return
+        return lambda: None
     writer = os.dup(int(named))  # A copy is not inherited by our children.
     os.close(int(named))
     os.set_blocking(writer, False)
+    beat_at = -math.inf
 
     def beat() -> None:
-        while True:
+        nonlocal beat_at
+        if now() >= beat_at:
+            beat_at = now() + PULSE_S
             with suppress(OSError):  # Nobody has read for a day, or it has just died.
                 os.write(writer, b".")
-            gevent.sleep(PULSE_S)
 
-    gevent.spawn(beat)
+    return beat
 
 
 class _ToOutput(logging.Handler):

@@ -1,7 +1,7 @@
 """How one id stands at its node agent, and what the agent wants done. Shapes only."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -128,11 +128,14 @@ State = Idle | Waiting | Due | Spawning | Running | Ending | Disabled | Offline
 # What survives the agent.
 
 
+_WallMs = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
+
+
 class Hold(msgspec.Struct, frozen=True):
     """Why one id is not run, for the agent's next life. By the wall clock, as no other survives."""
 
     id: str
     why: Literal["disabled", "offline"]
-    since_ms: int
+    since_ms: _WallMs
     reason: str = ""
-    try_at_ms: int = 0
+    try_at_ms: _WallMs = 0

@@ -3,10 +3,17 @@
 A thin shell around `roles.agent`, which decides. It also keeps the newest events, describes the
 cluster to whoever asks, and tells the cluster what the liveness table noticed, when that is its
 turn (`roles.telling`).
+
+What always holds:
+  N1  The agent lives as its loop does: what breaks the loop ends the process, and one that stands
+      still is silent, so that its watchdog ends it.
+  N2  Nothing that cannot be said keeps a process from being started or ended.
+  N3  What is held is on disk before anybody is told that it is.
 """
 
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,6 +48,7 @@ from roles.agent_states import (
     Action,
     Due,
     Ending,
+    Hold,
     Offline,
     Report,
     Running,
@@ -50,7 +58,7 @@ from roles.agent_states import (
     Tell,
     Waiting,
 )
-from roles.incarnations import remember
+from roles.incarnations import remember, remember_holds
 from roles.invoke import environment, softstate
 from roles.messages import (
     ClusterDescribed,
@@ -69,19 +77,38 @@ from roles.view import cluster_rows, ready_line, told_of
 M = TypeVar("M", bound=Message)
 
 WAIT_S_MAX = 1.0
+CAUSE_LENGTH_MAX = 400  # Of what others order; the rest would not fit where it is passed on.
+HELD_MAX = 150
+"""How many are told: a message has no room for more. Who is not told of one and asks is refused."""
+
+END_S_MAX = 5.0  # More than the children are granted; if it takes longer, something is wrong.
 SETTLE_PERIODS = 1.25  # By then everybody has said once more that he is there.
 
 log = logging.getLogger(__name__)
 
 
 class NodeShell:
-    def __init__(self, member: Member, agent: Agent, output: Output, store: Path) -> None:
+    def __init__(
+        self,
+        member: Member,
+        agent: Agent,
+        output: Output,
+        store: Path,
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`store`: a file for incarnations; that of holds is beside it. `beat` is called at least
+        once a second, as long as all is well."""
         self._member = member
         self._agent = agent
         self._output = output
         self._children = Children(output)
         self._store = store
-        self._store_trouble = ""
+        self._holds_store = holds_beside(store)
+        self._troubles: dict[Path, str] = {}
+        self._holds: list[Hold] | None = None
+        """As they are on disk."""
+        self._keeps_holds = False
+        self._beat = beat
         self._events = EventRing()
         self._telling = Telling(turn_s=2 * member.config.beacons.period_s)
         self._news = Flag()
@@ -102,17 +129,28 @@ class NodeShell:
     def run(self) -> None:
         """Serve until this process is told to end; then end every child first."""
         loop = gevent.spawn(self._loop)
+        loop.link_exception(self._broke)
         try:
             self._member.live()
             self._watch.start()
             self._member.wait()
+        except BaseException:
+            self._keeps_holds = True
+            raise
         finally:
+            # Of one that resigns, they are a later agent's by now.
+            self._keeps_holds |= self._member.resigned
             self._watch.close()
             loop.kill()
             self._end_children()
 
+    def _broke(self, loop: "gevent.Greenlet[..., None]") -> None:
+        assert loop.exception is not None
+        self._member.fail(loop.exception)  # N1
+
     def _loop(self) -> None:
         while True:
+            self._beat()  # N1
             self._settle()
             self._perform(self._agent.advance(now()))
             self._say_held()
@@ -126,9 +164,12 @@ class NodeShell:
     def _end_children(self) -> None:
         self._member.drain()  # At once: nobody is to bring back what ends now.
         self._perform(self._agent.stop(now()))
+        end_at = now() + END_S_MAX
         while not self._agent.finished:
+            if now() < end_at:
+                self._beat()  # N1
             self._news.clear()
-            self._news.wait(max(self._agent.wake_at - now(), 0.001))
+            self._news.wait(min(max(self._agent.wake_at - now(), 0.001), WAIT_S_MAX))
             self._perform(self._agent.advance(now()))
         self._children.close()
 
@@ -137,14 +178,20 @@ class NodeShell:
     def _perform(self, actions: list[Action]) -> None:
         if any(isinstance(action, Spawn) for action in actions):
             self._remember()  # Before it is used: no later life may have it again.
+        self._remember_holds()  # N3
+        words: list[Report | Tell] = []
         for action in actions:
             match action:
                 case Spawn():
                     self._spawn(action)
                 case Signal(pid=pid, name=name):
                     self._children.signal(pid, name)
+                case _:
+                    words.append(action)  # N2
+        for word in words:
+            match word:
                 case Report():
-                    self._report(action)
+                    self._report(word)
                 case Tell(kind=kind, subject=subject, reason=reason):
                     self._member.event(kind, subject, reason)
         if actions:
@@ -162,7 +209,8 @@ class NodeShell:
         )
 
         def exited(pid: int, code: int) -> None:
-            gevent.spawn(self._exited, spawn.id, pid, code)  # We are inside the event loop here.
+            # We are inside the event loop here.
+            gevent.spawn(self._exited, spawn.id, pid, code).link_exception(self._broke)
 
         try:
             pid = self._children.spawn(spawn.id, command, environment(), exited)
@@ -199,13 +247,24 @@ class NodeShell:
         if (held or self._holding) and now() >= self._hold_at:
             self._hold_at = now() + self._member.config.beacons.period_s
             self._holding = bool(held)
-            self._member.publish(HELD_TOPIC, ProcessesHeld(held))
+            self._member.publish(HELD_TOPIC, ProcessesHeld(held[:HELD_MAX]))
 
     def _remember(self) -> None:
-        trouble = remember(self._store, {**self._agent.incarnations, **self._own_incarnation()})
-        if trouble and trouble != self._store_trouble:
+        incarnations = {**self._agent.incarnations, **self._own_incarnation()}
+        self._complain(self._store, remember(self._store, incarnations))
+
+    def _remember_holds(self) -> None:
+        holds = self._agent.holds()
+        if self._keeps_holds or holds == self._holds:
+            return
+        trouble = remember_holds(self._holds_store, holds)
+        self._holds = None if trouble else holds
+        self._complain(self._holds_store, trouble)
+
+    def _complain(self, store: Path, trouble: str) -> None:
+        if trouble and trouble != self._troubles.get(store):
             self._member.event("degraded", self._member.identity.id, trouble)
-        self._store_trouble = trouble
+        self._troubles[store] = trouble
 
     def _own_incarnation(self) -> dict[str, int]:
         return {self._member.identity.id: self._member.identity.incarnation}
@@ -236,7 +295,8 @@ class NodeShell:
 
     def _restarted(self, message: RestartProcess, by: str) -> ProcessDescribed | Refused:
         component_id = message.id
-        cause = f"{message.cause}; asked for by {by}"
+        cause = f"{message.cause[:CAUSE_LENGTH_MAX]}; asked for by {by}"
+        self._settle()  # Lest a late order starts a second one.
         seen = self._seen(component_id)
         life = message.incarnation
         answer = self._agent.restart(component_id, life, cause, now(), seen=seen)
@@ -358,6 +418,11 @@ class NodeShell:
         if line:
             self._ready_said = True
             self._output.say(line)
+
+
+def holds_beside(store: Path) -> Path:
+    """Where an agent that keeps its incarnations there keeps what it holds."""
+    return store.with_name(store.name.replace("incarnations", "holds"))
 
 
 def is_first_node(config: Config, node: str) -> bool:
