@@ -61,7 +61,7 @@ class Places:
             if heard == "live" and (agent is not None or agent_id == self._me.id):
                 self._live.add(node)
                 self._given_up.discard(node)
-            absent = agent is None and heard not in (None, *LEAVING) and node not in self._live
+            absent = agent is None and heard is not None and node not in self._live
             if heard == "dead" or absent:
                 self._dead_since.setdefault(node, now)
             else:

@@ -483,6 +483,16 @@ def test_a_node_that_ended_in_good_order_does_not_become_gone_when_it_is_forgott
 
 
 def test_a_hiccup_does_not_make_us_forget_which_nodes_are_gone() -> None:  # G2
+    watched = settled("manager-1")
+    watched.set(*lost_node())
+    watched.after(10.0)
+    for each in lost_node():
+        del watched.table[each.id]
+    watched.now += 600.0
+    assert watched.ids(10.0) == [("n1", "brick-2")]
+
+
+def test_what_was_moved_goes_on_from_there_if_that_node_is_lost_as_well() -> None:  # G1
     watched = settled("manager-2")
     watched.set(peer("node-2", "dead"))
     watched.after(10.0)
@@ -520,6 +530,13 @@ def test_the_smaller_part_of_what_is_there_gives_up_nobody() -> None:  # G3
     watched.set(peer("brick-2", node="n1", incarnation=8), peer("node-3", "dead", incarnation=6))
     watched.set(peer("brick-3", "dead"))  # And one of two is no smaller than the other.
     assert watched.ids(10.0) == [("n1", "brick-3")]
+
+
+def test_who_ended_in_good_order_is_not_missed_when_nodes_are_counted() -> None:  # G3
+    watched = settled("manager-1")
+    watched.set(peer("node-3", "offline"), peer("brick-3", "offline"))
+    watched.set(*lost_node())
+    assert watched.ids(10.0) == [("n1", "brick-2")]
 
 
 def test_a_node_that_is_forgotten_stays_gone() -> None:  # P3
