@@ -32,6 +32,10 @@ LOOK_S = 0.02
 SETTLE_PERIODS = 2  # Of beacons: by then every stub uses the one that came back.
 
 
+class LeftAsItWas(NotReady):
+    """It cannot be restarted now, and nothing was done to it."""
+
+
 class Rolled(msgspec.Struct, frozen=True):
     """One brick that came back as it was."""
 
@@ -49,7 +53,8 @@ def live_bricks(member: Member) -> list[Peer]:
 
 
 def roll(member: Member, ids: list[str]) -> Iterator[Rolled]:
-    """Each brick as it is done; raises `NotReady` with a sentence at the first that is not."""
+    """Each brick as it is done; raises `NotReady` with a sentence at the first that is not. If that
+    is no `LeftAsItWas`, what it held may have a copy less."""
     for number, brick_id in enumerate(ids):
         if number:
             gevent.sleep(SETTLE_PERIODS * member.config.beacons.period_s)
@@ -57,7 +62,7 @@ def roll(member: Member, ids: list[str]) -> Iterator[Rolled]:
 
 
 def check_enough(member: Member, bricks: list[Peer]) -> None:
-    """Raises `NotReady` if one of them cannot be spared (R1)."""
+    """Raises `LeftAsItWas` if one of them cannot be spared (R1)."""
     if member.config.sessions.W_local:
         for site in sorted({_site_of(member, brick) for brick in bricks}):
             _check_site(member, bricks, site)
@@ -65,7 +70,7 @@ def check_enough(member: Member, bricks: list[Peer]) -> None:
     need = member.config.sessions.WQ + 1
     if len(bricks) < need:
         noun = "brick is" if len(bricks) == 1 else "bricks are"
-        raise NotReady(
+        raise LeftAsItWas(
             f"{len(bricks)} {noun} live; {need} (WQ + 1) must be, so that one can be spared"
         )
 
@@ -78,7 +83,7 @@ def _check_site(member: Member, bricks: list[Peer], site: str) -> None:
     # Where never so many are, there are copies for other sites, and nobody writes.
     if live < need <= planned + 1:
         noun = "brick is" if live == 1 else "bricks are"
-        raise NotReady(
+        raise LeftAsItWas(
             f'{live} {noun} live at site "{site}"; {need} (WQ_local + 1) must be, so that one can '
             "be spared"
         )
@@ -93,7 +98,7 @@ def _roll(member: Member, brick_id: str) -> Rolled:
     bricks = live_bricks(member)
     before = next((peer for peer in bricks if peer.id == brick_id), None)
     if before is None:
-        raise NotReady(f"{brick_id} is no longer live")
+        raise LeftAsItWas(f"{brick_id} is no longer live")
     site = _site_of(member, before)
     is_local = bool(member.config.sessions.W_local)
     at_site = [each for each in bricks if not is_local or _site_of(member, each) == site]
@@ -120,7 +125,7 @@ def _hand_over(member: Member, brick: Peer) -> HandedOver:
         raise NotReady(f"{brick.id} did not hand over within {HAND_OVER_S_MAX:.0f} s") from None
     if isinstance(answer, Reply):
         return answer.message
-    raise NotReady(f"{brick.id} does not hand over: {answer.reason}, {answer.detail}")
+    raise LeftAsItWas(f"{brick.id} does not hand over: {answer.reason}, {answer.detail}")
 
 
 def _start(member: Member, before: Peer) -> None:

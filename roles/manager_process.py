@@ -110,6 +110,7 @@ class ManagerShell:
         """Serve until this process is told to end; give the lead away first."""
         loops = [gevent.spawn(self._loop), gevent.spawn(self._ask_store)]
         loops.append(gevent.spawn(self._rejuvenate))
+        loops[-1].link_exception(self._broke)
         try:
             self._member.live()
             self._watch.start()
@@ -120,6 +121,10 @@ class ManagerShell:
             gevent.killall(loops)
         if self._op is None:  # Else its thread is still at it.
             self._store.close()
+
+    def _broke(self, loop: "gevent.Greenlet[..., None]") -> None:
+        assert loop.exception is not None
+        self._member.fail(loop.exception)  # M3
 
     def _rejuvenate(self) -> None:
         rejuvenate(self._member, lambda: self._manager.leading)

@@ -40,11 +40,19 @@ def next_due(
     bricks: Iterable[BrickLife], planned: Collection[str], every_s: float, jitter: float
 ) -> Due | None:
     """`bricks`: all that are there in any state; `planned`: ids; `jitter`: drawn, 0 to 1."""
-    lives = [each for each in bricks if each.id in planned or each.state not in ("offline", "dead")]
-    live = {each.id for each in lives if each.state == "live"}
-    if not live or len(live) < len(lives) or not live.issuperset(planned):
+    bricks = list(bricks)
+    lives = [each for each in bricks if each.state == "live"]
+    if not lives or in_the_way(bricks, planned):
         return None  # J1
     part_s = every_s / len(lives) * (1 - JITTER_SHARE * jitter)
     oldest = max(lives, key=lambda each: (each.age_s, each.id))
     youngest = min(lives, key=lambda each: each.age_s)
     return Due(oldest.id, part_s - youngest.age_s)  # J2
+
+
+def in_the_way(bricks: Iterable[BrickLife], planned: Collection[str]) -> list[str]:
+    """Because of whom nobody is due: the planned that are not live, and who else is there so."""
+    states = {each.id: each.state for each in bricks}
+    absent = {each for each in planned if states.get(each) != "live"}
+    unready = {each for each in states if states[each] not in ("live", "offline", "dead")}
+    return sorted(absent | unready)

@@ -13,6 +13,7 @@ What always holds:
       `REPLACED` must not come back: then everything ends.
   W6  With `silent_s_max`, a child whose event loop stands still for so long is killed, and so
       started again. Time in which we did not look ourselves is nobody's silence.
+  W7  A machine that is out of descriptors, or of processes, is a child that could not be started.
 """
 
 import math
@@ -113,34 +114,45 @@ class Watchdog:
     def _start(self, name: str) -> None:
         command = [*self._commands[name], "--restarts", str(self._starts[name])]
         self._starts[name] += 1
-        pulse = _Pulse(Silence(self._silent_s_max, self._look_s, now()))
-        environ = dict(self._environ)
-        actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
-        if self._silent_s_max < math.inf:
-            environ[PULSE] = str(_PULSE_DESCRIPTOR)
-            actions.append((os.POSIX_SPAWN_DUP2, pulse.writer, _PULSE_DESCRIPTOR))
         try:
-            pid = os.posix_spawn(
-                command[0],
-                command,
-                environ,
-                file_actions=actions,
-                setsid=True,
-                setsigmask=[],
-                setsigdef=[signal.SIGPIPE],
-            )
+            if self._silent_s_max == math.inf:
+                pid = self._spawn(command)
+            else:
+                pulse = _Pulse(Silence(self._silent_s_max, self._look_s, now()))
+                pid = self._spawn_beating(command, pulse)
+                self._pulses[pid] = pulse
         except OSError as error:
-            pulse.close()
-            self._ended(name, f"could not be started: {error.strerror}")
+            self._ended(name, f"could not be started: {error.strerror}")  # W7
         else:
             self._pids[pid] = name
-            self._pulses[pid] = pulse
+
+    def _spawn_beating(self, command: list[str], pulse: "_Pulse") -> int:
+        try:
+            return self._spawn(
+                command,
+                {PULSE: str(_PULSE_DESCRIPTOR)},
+                (os.POSIX_SPAWN_DUP2, pulse.writer, _PULSE_DESCRIPTOR),
+            )
+        except OSError:
+            pulse.close()
+            raise
         finally:
             pulse.hand_over()
 
+    def _spawn(
+        self, command: list[str], more: Mapping[str, str] | None = None, *actions: tuple[int, ...]
+    ) -> int:
+        return os.posix_spawn(
+            command[0],
+            command,
+            {**self._environ, **(more or {})},
+            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), *actions],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=[signal.SIGPIPE],
+        )
+
     def _kill_silent(self) -> None:
-        if self._silent_s_max == math.inf:
-            return
         for pid, pulse in self._pulses.items():
             if pulse.silence.is_too_long(now(), wrote=pulse.has_come()):
                 say(f"{self._pids[pid]} | it has stood still for too long; it is killed")
@@ -157,7 +169,8 @@ class Watchdog:
                 return
             name = self._pids.pop(pid, None)
             if name is not None:
-                self._pulses.pop(pid).close()
+                if pulse := self._pulses.pop(pid, None):
+                    pulse.close()
                 self._exited(name, os.waitstatus_to_exitcode(status))
 
     def _exited(self, name: str, code: int) -> None:

@@ -27,6 +27,13 @@ import os, sys
 from roles.watchdog import Watchdog
 scripts = sys.argv[2:]
 commands = {f"c-{n}": ["/bin/sh", "-c", s, "keeper"] for n, s in enumerate(scripts, 1)}
+real_pipe, pipes = os.pipe, []
+def pipe():
+    pipes.append(1)
+    if str(len(pipes)) in os.environ["NO_PIPE"].split():
+        raise OSError(23, os.strerror(23))
+    return real_pipe()
+os.pipe = pipe
 limits = {"end_s_max": float(sys.argv[1]), "silent_s_max": float(os.environ["SILENT_S_MAX"])}
 sys.exit(Watchdog(commands, os.environ, **limits).run())
 """
@@ -69,10 +76,12 @@ def kept(
     end_s_max: float = 2.0,
     stdout: int = subprocess.DEVNULL,
     silent_s_max: float = math.inf,
+    no_pipe: str = "",
 ) -> Iterator[Kept]:
+    """`no_pipe`: which of its pipes the machine refuses it."""
     process = subprocess.Popen(
         [sys.executable, "-c", RUN, str(end_s_max), *scripts],
-        env=environment({**os.environ, "SILENT_S_MAX": str(silent_s_max)}),
+        env=environment({**os.environ, "SILENT_S_MAX": str(silent_s_max), "NO_PIPE": no_pipe}),
         cwd=directory,
         stdout=stdout,
     )
@@ -207,6 +216,21 @@ def test_a_child_that_stands_still_is_killed_and_started_again(tmp_path: Path) -
         until(lambda: len(watched.starts()) == 3, 5.0, "a third start")
         assert gone(first)
         assert not gone(second)
+
+
+@pytest.mark.parametrize("no_pipe", ["1", "2 3"])
+def test_a_machine_out_of_descriptors_puts_a_start_off(tmp_path: Path, no_pipe: str) -> None:  # W7
+    with kept(tmp_path, BEATING, silent_s_max=2.0, no_pipe=no_pipe) as watched:
+        (_, first), *_ = watched.wait_started(1)
+        os.kill(first, signal.SIGKILL)
+        watched.wait_started(2)
+        assert watched.end() == 0
+
+
+def test_a_child_whose_silence_is_not_minded_needs_no_pipe(tmp_path: Path) -> None:
+    with kept(tmp_path, SLEEPER, no_pipe="1 2 3 4 5 6 7 8 9") as watched:
+        watched.wait_started(1)
+        assert watched.end() == 0
 
 
 def test_a_child_is_silent_for_too_long_a_while_after_it_last_wrote() -> None:  # W6
