@@ -275,7 +275,7 @@ class Brick:
         us back."""
         me, config = self._member.identity, self._member.config
         self._refusal = Refused("busy", f"{me.id} {HANDING_OVER}", retry_after_s=RETRY_S)
-        self._member.drain()  # So that no stub asks us for anything any more.
+        self._member.leave()  # So that no stub asks us for anything any more: to them it is news.
         self._member.event("drained", me.id, "no session is left in it")
         if any(each.id == me.id for each in config.components()):
             answer = order(self._member, me.node, EndProcess(me.id), END_S_MAX)

@@ -13,7 +13,9 @@ import msgspec
 import pytest
 
 from bus.errors import StateConflict
-from bus.messages import Drain, Pong, Refused
+from bus.headers import News
+from bus.member import BEACON_TOPIC
+from bus.messages import Beacon, Drain, Pong, Refused, State
 from bus.replies import Reply
 from roles import Stub
 from roles.brick_view import Brick
@@ -156,6 +158,13 @@ def test_it_ends_when_nothing_is_left_and_stays_so_until_it_is_asked_for(  # K5
     local: LocalCluster, stub: Stub, before: list[str]
 ) -> None:
     bricks = RawBricks(local.cluster)
+    states: set[tuple[State, float]] = set()
+
+    def heard(header: News, beacon: Beacon) -> None:
+        if header.sender == "brick-1":
+            states.add((beacon.state, beacon.statistics["draining"]))
+
+    bricks.member.subscribe(BEACON_TOPIC, Beacon, heard)
     config = local.cluster.config.source
     incarnation = brick_of(stub).incarnation
     assert isinstance(drain(stub), Reply)  # Once more, which changes nothing.
@@ -179,6 +188,8 @@ def test_it_ends_when_nothing_is_left_and_stays_so_until_it_is_asked_for(  # K5
     assert told(bricks, "brick-1", "drained") == ["no session is left in it"]
     until(lambda: told(bricks, "brick-1", "exited"), PATIENCE_S, "its end")
     assert told(bricks, "brick-1", "exited") == ["ended by itself, as asked"]
+    # A change of its state is news to stubs; one of its statistics alone is not.
+    assert states == {("draining", 1.0), ("offline", 0.0)}
     assert stub.write("alice", b"value", ttl_s=TTL_S)
     local.start("brick-1")
     peer = bricks.peer("brick-1", after=incarnation)
