@@ -35,8 +35,8 @@ import msgspec
 
 from bus.config_shape import BUILT_IN_ROLES, PinpointConfig
 from bus.messages import State
+from pinpoint import together
 from pinpoint.samples import Sample
-from pinpoint.together import Place, Together
 from pinpoint.verdict import Flags, Verdict, Why
 
 KNOWN_LOOKS = 3
@@ -75,9 +75,9 @@ class Policy:
         self._at = 0.0
         self._flight: _Flight | None = None
         self._condemned_at: dict[str, float] = {}
-        # So long a restart may hide what its successor has as well.
-        self._together = Together(settings.grace_s + self._settled_s)
-        self._judged: dict[str, Place] = {}
+        # So long, together, a restart may hide what its successor has as well.
+        self._together = together.Together(lasting_s=settings.grace_s, over_s=self._settled_s)
+        self._judged: dict[str, together.Life] = {}
         self._work: dict[str, float] = {}
         self._live: Counter[str] = Counter()
         self._changing: Counter[str] = Counter()
@@ -106,7 +106,7 @@ class Policy:
             self._changing[life.role] += self._is_changing(life)
             sample = samples.get(component_id)
             if sample is not None and self._may_be_judged(sample, life):
-                self._judged[component_id] = life.place
+                self._judged[component_id] = life.identity
         self._note_levels(samples)
         self._land(samples, at)
         self._condemned_at = {
@@ -118,7 +118,7 @@ class Policy:
 
     def allow(self, flags: Flags) -> Allowed:
         """Which of the persisting to end now."""
-        nearly = {each: self._lives[each].place for each in flags.nearly if each in self._lives}
+        nearly = {each: self._lives[each].identity for each in flags.nearly if each in self._lives}
         self._together.look(nearly, flags.leaning, self._judged, self._at)
         condemned: list[Verdict] = []
         withheld: list[Verdict] = []
@@ -139,11 +139,12 @@ class Policy:
     def _why_not(self, verdict: Verdict) -> Why | None:
         role = verdict.role
         left = self._live[role] - self._lives[verdict.id].live
+        trouble = self._together.trouble(verdict.id)
         guards: dict[Why, bool] = {
             "unknown": role not in self._needed,  # Y8
             "warming": self._looks <= WARM_UP_LOOKS,  # Y5
-            "node": self._together.is_node(role, verdict.node),  # Y4
-            "systemic": self._together.is_system(role),  # Y4
+            "node": trouble == "node",  # Y4
+            "systemic": trouble == "systemic",  # Y4
             "change": self._changing[role] > max(1, self._live[role] // 10),  # Y5
             "step": self._is_step(role),  # Y5
             "hot": self._is_hot(verdict),  # Y9
@@ -234,10 +235,10 @@ class _Life:
 
     __slots__ = (
         "changed_at",
+        "identity",
         "incarnation",
         "live",
         "live_looks",
-        "place",
         "role",
         "seen_at",
         "state",
@@ -246,7 +247,7 @@ class _Life:
     def __init__(self, sample: Sample, at: float, changed_at: float) -> None:
         self.incarnation = sample.incarnation
         self.role = sample.role
-        self.place: Place = (sample.role, sample.node)
+        self.identity = together.Life((sample.role, sample.node), sample.incarnation)
         self.seen_at = at
         """For the first time."""
         self.changed_at = changed_at

@@ -216,19 +216,26 @@ def test_restart_of_one_of_two_does_not_make_the_other_the_only_one() -> None:
     both = [("brick-1", "systemic"), ("brick-2", "systemic")]
     assert watch.look(crowd(6), "brick-1", "brick-2") == both
     said = []
-    for second in range(int(GRACE_S + SETTLED_LOOKS)):
+    lasting = int(GRACE_S) + SETTLED_LOOKS - 2
+    for second in range(lasting + 1):
         young = brick(1, incarnation=2, age_s=float(second))
         said += watch.look(crowd(6, but=[young]), "brick-2")
-    assert said == [("brick-2", "systemic")] * int(GRACE_S + SETTLED_LOOKS - 1) + [
-        ("brick-2", None)
-    ]
+    assert said == [("brick-2", "systemic")] * lasting + [("brick-2", None)]
+
+
+def test_who_falls_sick_when_the_one_before_is_cured_is_not_sick_together_with_it() -> None:
+    watch = Watch().settle(crowd(6))
+    assert watch.look(crowd(6), "brick-1") == [("brick-1", None)]
+    cured = crowd(6, but=[brick(1, incarnation=2, age_s=3.0)])
+    watch.settle(cured, SETTLED_LOOKS)
+    assert watch.look(cured, "brick-4") == [("brick-4", None)]
 
 
 def test_two_that_look_sick_by_turns_are_sick_together() -> None:
     watch = Watch().settle(crowd(6))
     assert watch.look(crowd(6), "brick-1") == [("brick-1", None)]
-    back = crowd(6, but=[brick(1, incarnation=2, age_s=3.0)])
-    assert watch.look(back, "brick-4") == [("brick-4", "systemic")]
+    watch.settle(crowd(6), SETTLED_LOOKS)
+    assert watch.look(crowd(6), "brick-4") == [("brick-4", "systemic")]
 
 
 # What is the machine's.
