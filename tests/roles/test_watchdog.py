@@ -228,7 +228,7 @@ def test_a_machine_out_of_descriptors_puts_a_start_off(tmp_path: Path, no_pipe: 
 
 
 def test_a_child_whose_silence_is_not_minded_needs_no_pipe(tmp_path: Path) -> None:
-    with kept(tmp_path, SLEEPER, no_pipe="1 2 3 4 5 6 7 8 9") as watched:
+    with kept(tmp_path, SLEEPER, no_pipe=" ".join(map(str, range(100)))) as watched:
         watched.wait_started(1)
         assert watched.end() == 0
 
