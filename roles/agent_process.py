@@ -18,6 +18,7 @@ from roles.incarnations import recall, recall_holds
 from roles.lines import Lines
 from roles.node import NodeShell, holds_beside
 from roles.output import Output
+from roles.process import Children
 from roles.watchdog import PULSE, REFUSED, REPLACED
 
 SETTLE_S_MAX = 10.0
@@ -68,7 +69,7 @@ def run_agent(config: Config, node: str, restarts: int) -> int:
             settle_s=SETTLE_S_MAX if restarts or incarnations else 0.0,
             holds=holds,
         )
-        NodeShell(member, agent, output, store, beat).run()
+        NodeShell(member, agent, output, Children(output), store, beat).run()
     finally:
         member.close()
         output.close()

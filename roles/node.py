@@ -93,6 +93,7 @@ class NodeShell:
         member: Member,
         agent: Agent,
         output: Output,
+        children: Children,
         store: Path,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
@@ -101,7 +102,7 @@ class NodeShell:
         self._member = member
         self._agent = agent
         self._output = output
-        self._children = Children(output)
+        self._children = children
         self._store = store
         self._holds_store = holds_beside(store)
         self._troubles: dict[Path, str] = {}

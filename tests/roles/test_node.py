@@ -139,9 +139,8 @@ class Scene:
             now=now(),
         )
         output = Output(os.open(os.devnull, os.O_WRONLY))
-        member = cast("Member", self.member)
-        self.shell = NodeShell(member, self.agent, output, self.store, self._beat)
-        self.shell._children = cast("Children", self.children)
+        member, children = cast("Member", self.member), cast("Children", self.children)
+        self.shell = NodeShell(member, self.agent, output, children, self.store, self._beat)
         self.runner = gevent.spawn(self.shell.run)
         until(lambda: len(self.children.started) == BRICKS + 1, PATIENCE_S, "all children")
 
