@@ -17,10 +17,11 @@ from bus.errors import LinkError
 from bus.messages import Message, Refused
 from bus.replies import Reply
 from roles.brick_view import Brick, BrickView
+from roles.session_census import Census
 from roles.session_messages import SessionAnswer, is_full
 from roles.session_tally import ReadTally, Stage, WriteTally, is_overload
 
-Tally = WriteTally | ReadTally
+Tally = WriteTally | ReadTally | Census
 
 LEFT_S_MIN = 0.001
 

@@ -9,8 +9,9 @@ What always holds:
   U1  A cookie that is handed out names only bricks that have that version or a newer one, those of
       the cookie before it first, in its order, without those who drain. Where that is not known (of
       a StateConflict, or of a `load` that could not refresh), it is marked as unsure.
-  U2  Every call ends within its timeout, twice that for a `load` that refreshes, three times for a
-      `touch` that has to; with an answer, or an error that says which of all ways it failed.
+  U2  Every call ends within its timeout, twice that for a `load` that refreshes, four times for one
+      that finds two values of one version, three times for a `touch` that has to; with an answer,
+      or an error that says which of all ways it failed.
   U3  Nothing is sent for a request that is refused; what is sent was let through by its level and
       has room at enough bricks.
   U4  A session that was deleted stays so: every live brick knows, for as long as any cookie of it
@@ -65,6 +66,7 @@ from roles.cookie import (
 from roles.key_ring_file import KeyRingFile
 from roles.limiter import limiter_of
 from roles.seen_news import seen_news_of
+from roles.session_census import Census
 from roles.session_crypt import ValueCrypt, sealed_by
 from roles.session_messages import (
     SESSION,
@@ -257,9 +259,16 @@ class Stub:
                 flags=ENCRYPTED | UNSURE,
             )
         if version != answer.version or is_newer or found.unsure or self._is_short(found):
-            refreshed = self._refreshed(found, value, answer.ttl_s, priority)
-            if refreshed is not None:
-                return Session(opened, refreshed, version)
+            left_s = min(answer.ttl_s, found.expires_wall_s - wall_s())
+            try:
+                refreshed = self._refreshed(found, value, left_s, priority)
+            except StateConflict:
+                mended = self._mended(found, left_s, priority)
+                if mended is not None:
+                    return mended
+            else:
+                if refreshed is not None:
+                    return Session(opened, refreshed, version)
         return Session(opened, cookie, answer.version)
 
     def touch(self, cookie: str, *, ttl_s: float, priority: int = 0) -> str:
@@ -562,18 +571,49 @@ class Stub:
         request.wait(self._hub)  # U2
         return request
 
-    def _refreshed(self, cookie: Cookie, value: bytes, ttl_s: float, priority: int) -> str | None:
+    def _refreshed(self, cookie: Cookie, value: bytes, left_s: float, priority: int) -> str | None:
         """The same version on enough bricks; None if that cannot be now."""
-        left_s = min(ttl_s, cookie.expires_wall_s - wall_s())
         if left_s <= 1:
             return None
         sure = msgspec.structs.replace(cookie, flags=cookie.flags & ~UNSURE)
         try:
             stored = self._stored(sure, value, left_s, self._kept(cookie), cookie.version, priority)
-        except (_Overload, StateConflict):
+        except _Overload:
             return None  # It was read all the same; the next load tries again.
         self._count.refreshes.add()
         return stored
+
+    def _mended(self, cookie: Cookie, left_s: float, priority: int) -> Session | None:
+        """Bricks have two values of that version, or more: one goes on as the next version. None if
+        it is not that, or cannot be now."""
+        everyone = list(self._bricks.live.values())
+        census = Census(cookie.sid)
+        request = SessionRequest(
+            self._member.client, self._bricks, census, self._timeout_s, forced=everyone
+        )
+        request.send(everyone, ReadSession(cookie.sid, cookie.version), priority=priority)
+        request.wait(self._hub)  # U2
+        value = census.winner(cookie.version, self._here(cookie))
+        version = cookie.version + 1
+        if value is None or version > VERSION_MAX:
+            return None
+        opened = self._opened(value, cookie, cookie.version)
+        if self._crypt and cookie.encrypted:
+            value = self._crypt.seal(opened, self._ring.current(), cookie.sid, version)
+        mended = msgspec.structs.replace(
+            cookie,
+            version=version,
+            checksum=checksum_of(cookie.sid, version, value),
+            flags=cookie.flags & ~UNSURE,
+        )
+        kept = self._kept(cookie)
+        try:
+            # Without a checksum of the base: whichever of them a brick has, this comes after it.
+            stored = self._stored(mended, value, left_s, kept, cookie.version, priority)
+        except (_Overload, StateConflict):
+            return None
+        self._count.refreshes.add()
+        return Session(opened, stored, version)
 
     # What to make of it.
 

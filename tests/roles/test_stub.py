@@ -37,7 +37,7 @@ from roles.chaos import Chaos
 from roles.cookie import UNSURE, Cookie, encode
 from roles.key_ring_file import KeyRingFile, rotate_file
 from roles.session_keeper import Keeper
-from roles.session_messages import HandedOver, HandOver
+from roles.session_messages import HandedOver, HandOver, StoreSession, checksum_of
 from roles.session_web import Format, Terms, WebSession
 from roles.testing import LocalCluster
 from tests.roles.lying_bricks import lying_brick
@@ -158,6 +158,35 @@ def test_a_slow_request_conflicts_though_the_first_brick_missed_the_newer_one() 
         with pytest.raises(StateConflict):
             stub.write("alice", b"slow", ttl_s=TTL_S, cookie=first)
         stub.close()
+
+
+def test_a_session_of_which_two_writes_that_failed_left_two_versions_can_be_used_again(
+    stub: Stub, local: LocalCluster
+) -> None:
+    """Each came to one of the bricks, as when all but one hang; the cookie names both."""
+    cookie = stub.write("alice", b"one", ttl_s=TTL_S)
+    found = decoded(cookie, local.cluster.config)
+    raw = RawBricks(local.cluster)
+    for (number, _), value in zip(found.copies[:2], (b"failed", b"failed, too"), strict=True):
+        ask = StoreSession(
+            found.sid,
+            2,
+            TTL_S,
+            checksum_of(found.sid, 2, value),
+            1,
+            base_checksum=found.checksum,
+        )
+        answer, _ = raw.answer(f"brick-{number}", ask, value)
+        assert answer.outcome == "stored"
+    raw.close()
+    with pytest.raises(StateConflict) as conflict:
+        stub.write("alice", b"mine", ttl_s=TTL_S, cookie=cookie)
+    loaded = stub.load(conflict.value.cookie)
+    assert loaded.value == b"failed", "that of the first arbiter"
+    after = stub.write("alice", b"mine", ttl_s=TTL_S, cookie=loaded.cookie)
+    assert len(copies(after, local.cluster.config)) >= 2
+    for each in (after, loaded.cookie, conflict.value.cookie, cookie):
+        assert stub.read(each) == b"mine"
 
 
 def test_of_many_writers_on_one_version_one_wins(stub: Stub) -> None:
