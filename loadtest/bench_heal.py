@@ -49,9 +49,9 @@ RECOVER_S_MAX = 3.0
 WORST = "_worst"
 
 METHOD = (
-    "six bricks on two nodes with two hubs, two managers and one Pinpoint, W=3 WQ=2 R=2; an open "
-    "loop by chance over sessions that take turns to write and load. One fault at a time, the "
-    "next brick each time. detect_s: from the injury to the first word in the cluster that this "
+    "six bricks on two nodes with two hubs, two managers and one Pinpoint, W=3 WQ=2 R=2, and "
+    "100 ms as where the paper injects faults; an open loop by chance over sessions that take "
+    "turns to write and load. One fault at a time, the next brick each time. detect_s: from the injury to the first word in the cluster that this "
     "life is sick or over (a flipped value: until the brick meets it, too); recover_s: from there "
     "until its next life is live in the eyes of both agents, both generators and a bystander. "
     "failed_requests: all that raised anything, refusals and timeouts among them, but for those "

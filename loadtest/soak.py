@@ -38,7 +38,7 @@ from loadtest.soak_score import Verdict, sorted_losses
 COUNTS = {"hub": 2, "manager": 3, "brick": 6, "pinpoint": 1}
 OWNERS = ("owner-1", "owner-2", "owner-3")
 GENERATORS = 2
-LOAD = Load(per_s=150.0, timeout_ms=100.0)
+LOAD = Load(per_s=150.0)
 PASSING = 0.1  # Of the requests, with `--clean`: new sessions that nobody comes back to.
 
 SETTINGS: dict[str, Any] = {
