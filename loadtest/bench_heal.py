@@ -49,17 +49,18 @@ RECOVER_S_MAX = 3.0
 WORST = "_worst"
 
 METHOD = (
-    "six bricks on two nodes with two hubs, two managers and one Pinpoint, W=3 WQ=2 R=2, and "
-    "100 ms as where the paper injects faults; an open loop by chance over sessions that take "
-    "turns to write and load. One fault at a time, the next brick each time. detect_s: from the injury to the first word in the cluster that this "
-    "life is sick or over (a flipped value: until the brick meets it, too); recover_s: from there "
-    "until its next life is live in the eyes of both agents, both generators and a bystander. "
-    "failed_requests: all that raised anything, refusals and timeouts among them, but for those "
-    "before the first fault (warm_up_failed); late_requests: done, but later than the timeout "
-    "after they were meant to begin. lost_sessions: acknowledged, and then gone or not what was "
-    "written, during the run or when all are loaded at the end. false_restarts: lives that ended "
-    "and had not been hurt. precision: of the restarts, those of the hurt; recall: of the hurt, "
-    "those found (a leak: before it has leaked leak_hurts_bytes)"
+    "six bricks on two nodes with two hubs, two managers and one Pinpoint, W=3 WQ=2 R=2, and 100 "
+    "ms as where the paper injects faults; an open loop by chance over sessions that take turns "
+    "to write and load. One fault at a time, the next brick each time. detect_s: from the injury "
+    "to the first word in the cluster that this life is sick or over (a flipped value: until the "
+    "brick meets it, too); recover_s: from there until its next life is live in the eyes of both "
+    "agents, both generators and a bystander. failed_requests: all that raised anything, refusals "
+    "and timeouts among them, but for those before the first fault (warm_up_failed); "
+    "late_requests: done, but later than the timeout after they were meant to begin. "
+    "lost_sessions: acknowledged, and then gone or not what was written, during the run or when "
+    "all are loaded at the end. false_restarts: lives that ended and had not been hurt. "
+    "precision: of the restarts, those of the hurt; recall: of the hurt, those found (a leak: "
+    "before it has leaked leak_hurts_bytes)"
 )
 
 
