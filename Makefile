@@ -42,7 +42,6 @@ test: setup ## everything CI does: format, lint, types, all tests
 		chromium=chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/python .ci/tests
 
 check: setup ## the same without the slow tests, for between two edits
