@@ -39,7 +39,7 @@ DRAINING = "draining"
 PASSED_S = 0.002
 """What a brick is asked in that order it answers in that order; this much may be chance."""
 
-LOSSY_S = 1.0
+LOSSY_S = 3.0
 """A brick that lost something is taken to lose more for so long."""
 
 Fate = Literal["here", "away", "gone"]

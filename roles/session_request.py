@@ -183,18 +183,16 @@ class SessionRequest(FanOut[SessionAnswer]):
         return None
 
     def _reach(self, stage: Stage, at: float) -> None:
-        tally = self._tally
-        if not isinstance(tally, WriteTally):
+        tally, silent = self._tally, self._asked.values()
+        lost = [brick for brick in silent if self._has_lost(brick, at)]
+        if isinstance(tally, WriteTally):
+            heard_after = at - self._half_s
+            awake = [
+                brick for brick in silent if brick.unheard_since > heard_after and brick not in lost
+            ]
+            tally.reach(stage, awake, lost)
+        else:
             tally.stage = stage
-            return
-        heard_after = at - self._half_s
-        lost = [brick for brick in self._asked.values() if self._has_lost(brick, at)]
-        awake = [
-            brick
-            for brick in self._asked.values()
-            if brick.unheard_since > heard_after and brick not in lost
-        ]
-        tally.reach(stage, awake, lost)
 
     def _has_lost(self, brick: Brick, at: float) -> bool:
         """What comes in order is answered in order, but for what has a greater priority."""
