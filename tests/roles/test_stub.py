@@ -182,7 +182,9 @@ def test_a_session_of_which_two_writes_that_failed_left_two_versions_can_be_used
     with pytest.raises(StateConflict) as conflict:
         stub.write("alice", b"mine", ttl_s=TTL_S, cookie=cookie)
     loaded = stub.load(conflict.value.cookie)
-    assert loaded.value == b"failed", "that of the first arbiter"
+    # A refresh may have given one of them another copy before it met the conflict; that one then
+    # goes on. Of as many copies it is the first arbiter's: tests/roles/test_session_census.py.
+    assert loaded.value in (b"failed", b"failed, too")
     after = stub.write("alice", b"mine", ttl_s=TTL_S, cookie=loaded.cookie)
     assert len(copies(after, local.cluster.config)) >= 2
     for each in (after, loaded.cookie, conflict.value.cookie, cookie):
