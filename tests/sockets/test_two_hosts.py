@@ -25,6 +25,7 @@ pytestmark = [
 CONFIG = """\
 hubs = ["tcp://10.77.0.1:7000", "tcp://10.77.0.2:7000"]
 preset = "fast"
+heal = false  # What is cut off is looked at here, and not brought back.
 [keys]
 directory = "keys"
 [nodes.n1]
